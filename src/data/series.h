@@ -65,9 +65,11 @@ struct TableOptions {
   int64_t horizon = 1;                   // steps ahead that a forecast is for
   std::string split = "auto";            // time: the last rows of each sequence are kept for tests; sequence: whole sequences are
   double validation = 0.1, test = 0.15;  // shares
-  std::string fitted = {};               // of the data set that a model was trained with: new data is scaled like it, and all of it is test data
+  std::string fitted = {};  // of the data set that a model was trained with: columns, windows, parts and scale are the same, and given ones do not count
+  bool all_test = false;    // no row is for training
 };
 std::unique_ptr<Series> read_tables(const std::string& source, const TableOptions& options);  // ErrorCode::io with file, line and column
+std::string table_paths(const std::string& source);                                           // the same source, independent of the working folder
 
 // Batches: x [B, T, inputs], dt [B, T], then y and weight [B, T, outputs], or label [B, T]. For training, endless and in an order that depends on the seed.
 std::unique_ptr<BatchSource> training_series(const Series& series, int64_t batch, uint64_t seed);

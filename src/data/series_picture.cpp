@@ -11,7 +11,7 @@ namespace ridge {
 
 std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels, std::optional<double> free_from) {
   using namespace svg;
-  constexpr double kWide = 960, kHeader = 76, kPanel = 190, kMarginLeft = 72, kMarginRight = 28, kInner = 140;
+  constexpr double kWide = 960, kHeader = 76, kPanel = 200, kMarginLeft = 72, kMarginRight = 28, kInner = 140;
   Picture picture(kWide, kHeader + kPanel * double(panels.size()) + 16, title, subtitle);
   picture.text({24, 34}, fit(title, kWide - 330, 20, true), {.size = 20, .bold = true});
   picture.text({24, 58}, fit(subtitle, kWide - 48, 13), {.size = 13, .ink = Ink::muted});
@@ -23,7 +23,7 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
   legend(kWide - 180, Ink::amber, "prediction", "6 3");
   for (size_t p = 0; p < panels.size(); ++p) {
     const SeriesPanel& panel = panels[p];
-    const double top = kHeader + kPanel * double(p), width = kWide - kMarginLeft - kMarginRight;
+    const double top = kHeader + kPanel * double(p) + 12, width = kWide - kMarginLeft - kMarginRight;
     double low = INFINITY, high = -INFINITY;
     for (const auto* values : {&panel.truth, &panel.prediction})
       for (const double v : *values)
@@ -46,10 +46,10 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
                               : part == 1 ? Anchor::end
                                           : Anchor::middle});
     }
-    picture.text({kMarginLeft + 8, top + 24}, fit(panel.name, 300, 13, true), {.size = 13, .bold = true});
+    picture.text({kMarginLeft, top}, fit(panel.name, 300, 13, true), {.size = 13, .bold = true});
     if (free_from && *free_from > first && *free_from < last) {
       picture.line({x(*free_from), top + 8}, {x(*free_from), top + 8 + kInner}, {.stroke = Ink::muted, .dashes = "2 3"});
-      if (p == 0) picture.text({x(*free_from) + 6, top + 24}, "free running", {.size = 12, .ink = Ink::muted});
+      if (p == 0) picture.text({x(*free_from), top}, "free running from here", {.size = 12, .ink = Ink::muted});
     }
     auto curve = [&](const std::vector<double>& values, const Paint& paint) {
       std::vector<Point> points;

@@ -28,10 +28,18 @@ namespace fs = std::filesystem;
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
+// Files and folders that a source names. A + may also be a part of a name.
+std::vector<std::string> places_of(const std::string& source) {
+  std::error_code ignored;
+  if (fs::exists(source, ignored)) return {source};
+  std::vector<std::string> places;
+  for (const std::string_view part : config::split(source, '+')) places.push_back(find_source(std::string(part)));
+  return places;
+}
+
 std::vector<std::string> tables_in(const std::string& source) {
   std::vector<std::string> files;
-  for (const std::string_view part : config::split(source, '+')) {
-    const std::string place = find_source(std::string(part));
+  for (const std::string& place : places_of(source)) {
     if (!fs::is_directory(place)) {
       files.push_back(place);
       continue;
@@ -105,6 +113,7 @@ class TableSeries final : public Series {
     j["inputs"] = o_.inputs, j["targets"] = o_.targets, j["time_column"] = o_.time_column, j["sequence_column"] = o_.sequence_column;
     j["class_column"] = o_.class_column, j["classes"] = classes_, j["class_at_end"] = class_at_end_;
     j["window"] = o_.window, j["stride"] = o_.stride, j["horizon"] = o_.horizon, j["interval"] = interval_;
+    j["split"] = o_.split, j["validation"] = o_.validation, j["test"] = o_.test;
     for (const Column& c : columns_) j["columns"][c.name] = {{"mean", c.mean}, {"deviation", c.deviation}};
     j["masked"] = nlohmann::json::array();
     for (const size_t c : masked_) j["masked"].push_back(columns_[c].name);
@@ -131,6 +140,7 @@ class TableSeries final : public Series {
       *text = j.at(key);
     o_.inputs = j.at("inputs").get<std::vector<std::string>>(), o_.targets = j.at("targets").get<std::vector<std::string>>();
     o_.window = j.at("window"), o_.stride = j.at("stride"), o_.horizon = j.at("horizon");
+    o_.split = j.at("split"), o_.validation = j.at("validation"), o_.test = j.at("test");
     interval_ = j.at("interval"), class_at_end_ = j.at("class_at_end"), classes_ = j.at("classes").get<std::vector<std::string>>();
     choose_columns();
     for (Column& c : columns_) c.mean = j.at("columns").at(c.name).at("mean"), c.deviation = j.at("columns").at(c.name).at("deviation");
@@ -224,7 +234,7 @@ class TableSeries final : public Series {
     const double shares[] = {1 - o_.validation - o_.test, 1 - o_.test};
     for (int64_t i = 0; i < n; ++i) {
       const auto [first, end] = sequences_[size_t(i)];
-      if (!o_.fitted.empty()) {
+      if (o_.all_test) {
         add_windows(SeriesPart::test, {first, end});
       } else if (apart) {
         const double place = (double(permuted(uint64_t(i), uint64_t(n), RandomKey{1, 0, 0x5e9})) + 0.5) / double(n);
@@ -235,7 +245,7 @@ class TableSeries final : public Series {
       }
     }
     constexpr const char* kNames[] = {"training", "validation", "test"};
-    for (size_t p = o_.fitted.empty() ? 0 : 2; p < 3; ++p)
+    for (size_t p = o_.all_test ? 2 : 0; p < 3; ++p)
       if (windows_[p].empty())
         fail(ErrorCode::io,
              "[data] {} has too few rows: {} in {} leave nothing for the {} part (a window has at least {} rows); set smaller shares, another split or horizon",
@@ -353,6 +363,12 @@ class TableSeries final : public Series {
 };
 
 }  // namespace
+
+std::string table_paths(const std::string& source) {
+  std::string out;
+  for (const std::string& place : places_of(source)) out += (out.empty() ? "" : "+") + fs::absolute(place).lexically_normal().string();
+  return out;
+}
 
 std::unique_ptr<Series> read_tables(const std::string& source, const TableOptions& options) { return std::make_unique<TableSeries>(source, options); }
 

@@ -130,7 +130,7 @@ TEST(Tables, NewDataIsScaledLikeTheTrainingData) {
   const auto series = read_tables(folder / "t.csv", sine_options());
   write_text(folder / "new.csv", "height,when,trip\n5,0,a\n6,4,a\n105,8,a\n");
   TableOptions o;
-  o.fitted = series->fitted();
+  o.fitted = series->fitted(), o.all_test = true;
   const auto fresh = read_tables(folder / "new.csv", o);
   EXPECT_EQ(fresh->form().inputs, series->form().inputs);
   EXPECT_EQ(fresh->count(SeriesPart::train), 0);
@@ -139,6 +139,10 @@ TEST(Tables, NewDataIsScaledLikeTheTrainingData) {
   fresh->fill(SeriesPart::test, 0, s);
   EXPECT_NEAR(series->original(0, s.y[1]), 105, 1e-3);
   EXPECT_NEAR(s.dt[0], 4.0 / 3, 0.05);
+  o.all_test = false;
+  const auto again = read_tables(folder / "t.csv", o);
+  EXPECT_EQ(again->count(SeriesPart::test), series->count(SeriesPart::test)) << "the same data has the same parts";
+  EXPECT_EQ(again->identity(), series->identity());
 }
 
 TEST(Tables, ClassesOfRowsAndOfSequences) {

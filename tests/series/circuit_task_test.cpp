@@ -104,6 +104,8 @@ TEST_F(CircuitTask, TrainsOnTables) {
   EXPECT_TRUE(figure(forecast, "mse") > 0);
   const TrainedCircuit model = load_circuit(folder_ / "forecast");
   EXPECT_NEAR(model.series->original(0, 0), 100, 0.3) << "the scale is stored with the model";
+  EXPECT_GT(model.series->count(SeriesPart::train), 0) << "the parts are those of the training";
+  EXPECT_EQ(load_circuit(folder_ / "forecast", folder_ / "t.csv").series->count(SeriesPart::train), 0) << "data that is named is for tests";
   train(with(small, {"class_column=side"}), classes, "classes");
   EXPECT_GE(figure(classes, "accuracy"), 0);
   EXPECT_GE(classes.results.size(), 5u) << "with a confusion table";

@@ -40,11 +40,11 @@ Loss CircuitNet::loss(const std::vector<Tensor>& batch, bool training) const {
       .with("accuracy", sum(cast(equal(argmax(out, -1), label), DType::f32)), sum(cast(label >= Tensor(0.0, DType::i64), DType::f32)));
 }
 
-std::string CircuitNet::json(const Series& series, const std::string& source, uint64_t seed) const {
+std::string CircuitNet::json(const Series& series, const std::string& source) const {
   nlohmann::ordered_json j;
   j["circuit"] = nlohmann::ordered_json::parse(rnn.args().json());
   j["span"] = span, j["input"] = input, j["added"] = added;
-  j["data"] = source, j["length"] = series.form().length, j["seed"] = seed, j["inputs"] = series.form().inputs, j["outputs"] = series.form().outputs;
+  j["data"] = source, j["length"] = series.form().length, j["inputs"] = series.form().inputs, j["outputs"] = series.form().outputs;
   if (const std::string fitted = series.fitted(); !fitted.empty()) j["fitted"] = nlohmann::ordered_json::parse(fitted);
   return j.dump(1) + "\n";
 }
@@ -142,7 +142,7 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
   if (j.contains("fitted")) {
     if (is_generated(data)) fail(ErrorCode::usage, "[data] the model was trained on a table; {} has other columns", data);
     TableOptions o;
-    o.fitted = j.at("fitted").dump();
+    o.fitted = j.at("fitted").dump(), o.all_test = !source.empty();
     t.series = read_tables(data, o);
   } else {
     t.series = generate_series(data, length ? length : j.at("length").get<int64_t>());

@@ -28,7 +28,7 @@ std::vector<float> predict(const CircuitNet& net, const BatchSource& source, int
 }
 
 CircuitReport report_circuit(const CircuitNet& net, const Series& series, SeriesPart part) {
-  constexpr int64_t kHidden = int64_t(1) << 24;  // states of a batch, of 4 bytes each
+  constexpr int64_t kHidden = int64_t(1) << 22;  // states of a batch, of 4 bytes each
   const SeriesForm& f = series.form();
   const CircuitArgs& a = net.rnn.args();
   const int64_t units = std::max<int64_t>(a.wiring.empty() ? a.units : a.wiring[0].units(), 1), n = series.count(part);

@@ -23,7 +23,7 @@ int64_t required_count(const Resolved& s, const char* key) {
 
 class CircuitRun final : public TaskRun {
  public:
-  CircuitRun(const Resolved& s, const RunOptions& o) : source_(o.data), seed_(o.seed) {
+  CircuitRun(const Resolved& s, const RunOptions& o) {
     unit = "sequences";
     RunPlanner planner(s, o, *this);
     planner.read_earlier();
@@ -32,6 +32,7 @@ class CircuitRun final : public TaskRun {
     if (o.resume) planner.refuse_finished_run(steps);
     planner.choose_named_device();
     series_ = open_series(s, o.data);
+    source_ = series_->fitted().empty() ? series_->form().name : table_paths(o.data);
     seed(o.seed);
     net_ = std::make_shared<CircuitNet>(make_net(s, *series_));
     weights_ = ridge::parameters(*net_);
@@ -79,7 +80,7 @@ class CircuitRun final : public TaskRun {
     task.step = step, task.parameters = parameters;
     task.feed = data_feed(*train_, *step, trainer), task.validation = validation_.get();
     if (series_->form().classes) task.score = {.name = "accuracy", .unit = {}, .higher_is_better = true};
-    task.texts["circuit.json"] = net_->json(*series_, source_, seed_);
+    task.texts["circuit.json"] = net_->json(*series_, source_);
     task.identity = {{"data", series_->identity()}, {"model", model_text()}};
     for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "optimizer", "seed"})
       task.settings[key] = s.get<std::string>(key);
@@ -112,12 +113,15 @@ class CircuitRun final : public TaskRun {
                             left ? "resumes" : "trains twice as long"});
   }
 
+  void add_found_settings(Resolved& settings) const override {
+    if (settings.get<std::vector<std::string>>("data").size() == 1) settings.replace("data", source_, settings.setting("data").source);
+  }
   std::string artifact() const override { return "model"; }
   std::string artifact_remedy() const override { return "ridge eval uses the checkpoints"; }
   void write_artifact(const std::filesystem::path& folder) override {
     std::filesystem::create_directories(folder);
     net_->rnn.save((folder / "model.safetensors").string());
-    write_atomically((folder / "circuit.json").string(), net_->json(*series_, source_, seed_));
+    write_atomically((folder / "circuit.json").string(), net_->json(*series_, source_));
     if (!report_.picture.empty()) write_atomically((folder.parent_path() / "prediction.svg").string(), report_.picture);
   }
 
@@ -169,8 +173,7 @@ class CircuitRun final : public TaskRun {
     planner.describe(std::move(first), as_set(s, "batch", fmt::format("{} x {} steps", batch_, f.length)), last);
   }
 
-  std::string source_;
-  uint64_t seed_;
+  std::string source_;  // where the data is, independent of the working folder
   int64_t batch_ = 0;
   std::unique_ptr<Series> series_;
   std::shared_ptr<CircuitNet> net_;

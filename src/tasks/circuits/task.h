@@ -29,7 +29,7 @@ struct CircuitNet {
   void visit(Visitor& v) { rnn.visit(v); }                           // so that files have the circuit's own names
   Loss loss(const std::vector<Tensor>& batch, bool training) const;  // mean squared error or, with labels, cross-entropy and the accuracy
 
-  std::string json(const Series& series, const std::string& source, uint64_t seed) const;  // with all that is needed to use it on new data
+  std::string json(const Series& series, const std::string& source) const;  // with all that is needed to use it on new data
 };
 
 // The data that settings name, and a model for it with new weights.

@@ -61,7 +61,7 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
   const int64_t seen = std::max<int64_t>(1, trained.series->form().length / 2),
                 steps = arguments.steps > 0 ? arguments.steps : trained.series->form().length - seen;
-  if (is_generated(trained.series->form().name) && seen + steps > trained.series->form().length)
+  if (trained.series->fitted().empty() && seen + steps > trained.series->form().length)
     trained = load_circuit(arguments.model, named_data(settings), seen + steps);  // the same sequences, continued
   const SeriesForm& f = trained.series->form();
   const CircuitNet& net = *trained.net;
