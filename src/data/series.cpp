@@ -200,7 +200,7 @@ SeriesBaselines series_baselines(const Series& series, int64_t most_tests) {
       }
     }
   }
-  return {last / targets, linear / targets};
+  return {last / targets, rows > 0 ? std::optional(linear / targets) : std::nullopt};
 }
 
 }  // namespace ridge

@@ -77,8 +77,8 @@ std::unique_ptr<BatchSource> ordered_series(const Series& series, SeriesPart par
 
 // How well simple predictors do on the test part: mean squared error, or for classes the share that is right.
 struct SeriesBaselines {
-  double last = 0;    // the last known value
-  double linear = 0;  // least squares from the last steps, fitted to the training part
+  double last = 0;               // the last known value
+  std::optional<double> linear;  // least squares from the last steps, fitted to the training part; none: there is no such part
 };
 SeriesBaselines series_baselines(const Series& series, int64_t most_tests = 2000);
 

@@ -139,6 +139,7 @@ TEST(Tables, NewDataIsScaledLikeTheTrainingData) {
   fresh->fill(SeriesPart::test, 0, s);
   EXPECT_NEAR(series->original(0, s.y[1]), 105, 1e-3);
   EXPECT_NEAR(s.dt[0], 4.0 / 3, 0.05);
+  EXPECT_FALSE(series_baselines(*fresh).linear) << "nothing to fit it to";
   o.all_test = false;
   const auto again = read_tables(folder / "t.csv", o);
   EXPECT_EQ(again->count(SeriesPart::test), series->count(SeriesPart::test)) << "the same data has the same parts";

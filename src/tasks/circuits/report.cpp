@@ -85,7 +85,8 @@ std::vector<std::string> CircuitReport::lines() const {
     if (!classes && *best > 0) out[0] += fmt::format(", reached within {:.3f} x", error / *best);
     out[0] += fmt::format(" ({})", best_reason);
   }
-  out.push_back(fmt::format("last value {}, linear {}", figure(baselines.last, classes), figure(baselines.linear, classes)));
+  out.push_back(fmt::format("last value {}", figure(baselines.last, classes)));
+  if (baselines.linear) out.back() += fmt::format(", linear {}", figure(*baselines.linear, classes));
   const size_t n = classes ? outputs.size() : 0;
   constexpr size_t kShown = 12;
   if (n == 0 || n > kShown) return out;
@@ -101,7 +102,8 @@ std::vector<std::string> CircuitReport::lines() const {
 }
 
 std::vector<std::pair<std::string, double>> CircuitReport::figures() const {
-  std::vector<std::pair<std::string, double>> out = {{classes ? "accuracy" : "mse", error}, {"last_value", baselines.last}, {"linear", baselines.linear}};
+  std::vector<std::pair<std::string, double>> out = {{classes ? "accuracy" : "mse", error}, {"last_value", baselines.last}};
+  if (baselines.linear) out.emplace_back("linear", *baselines.linear);
   if (best) out.emplace_back("best_possible", *best);
   return out;
 }
