@@ -186,5 +186,29 @@ TEST(TrainRows, ReportTheTimeOfAStep) {
   EXPECT_THROW(run_train({.filter = "nothing"}, {}, {}), Error);
 }
 
+TEST(TrainRows, ReportLoopsOverTime) {
+  std::vector<TrainResult> results;
+  run_train(
+      {.threads = 1, .seconds = 0, .filter = "^cfc/64-16-"},
+      [](unsigned task, const std::vector<std::string>& defaults) {
+        config::Sources sources;
+        sources.task = task, sources.assumed = defaults;
+        sources.working_folder.reset();
+        sources.words = {"precision=fp32"};
+        return config::resolve(sources);
+      },
+      [&](const TrainResult& r) { results.push_back(r); });
+  ASSERT_EQ(results.size(), 1u);
+  const TrainResult& r = results[0];
+  EXPECT_EQ(r.name, "cfc/64-16-8-64-64x2");
+  EXPECT_EQ(r.batch, 64);
+  const auto json = nlohmann::json::parse(to_json(r));
+  EXPECT_NEAR(json["sequences_s"].get<double>(), 64e3 / r.ms, 1e-6 * 64e3 / r.ms);
+  EXPECT_NEAR(json["us_per_time_step"].get<double>(), 1e3 * r.ms / 16, 1e-6 * r.ms * 1e3);
+  EXPECT_FALSE(json["loop"].get<std::string>().empty());
+  EXPECT_NE(json["rival"].get<std::string>().find("torch_cfc.py"), std::string::npos);
+  EXPECT_NE(to_table_line(r).find("us per time step"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ridge::bench
