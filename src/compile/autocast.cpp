@@ -5,6 +5,7 @@
 #include "graph/builder.h"
 #include "graph/ops/table.h"
 #include "graph/rewrite.h"
+#include "graph/scan.h"
 
 namespace ridge {
 namespace {
@@ -80,6 +81,13 @@ std::vector<NodeId> autocast(Graph& g, std::span<const NodeId> roots, DType comp
         const NodeId wide = b.reshape(unrounded(g, g[rounded].in[0]), n.type().shape);
         return {b.cast(b.cast(b.add(wide, in[1 - k]), compute), DType::f32)};
       }
+    if (n.op == Op::scan) {  // carries, sequences and outputs stay as they are
+      auto body = std::make_shared<ScanBody>(scan_view(n).body);
+      const std::vector<NodeId> results = autocast(body->graph, results_of(*body), compute);
+      body->carry_out.assign(results.begin(), results.begin() + long(body->carry_in.size()));
+      body->step_out.assign(results.begin() + long(body->carry_in.size()), results.end());
+      return all_results(g, g.add(n.op, in, {n.attrs.ints, n.attrs.reals, body}, n.copy));
+    }
     const size_t products = n.op == Op::matmul || n.op == Op::conv ? 2 : n.op == Op::attention ? 3 : 0;  // number of operands that are multiplied
     if (products == 0 || n.type().dtype != DType::f32) return {};
     std::vector<NodeId> operands(in.begin(), in.end());

@@ -121,6 +121,8 @@ void mark_streaming(Compilation& c) {
   }
 }
 
+void allow_row_blocks(Compilation& c) { c.program.row_blocks = true; }
+
 void give_each_own_memory(Compilation& c) {
   c.program.shares_memory = false;
   for (ProgramBuffer& b : c.program.buffers) b.alias = -1;

@@ -32,6 +32,7 @@ Storage storage_of(const Compilation& c, NodeId id);
 void write_separately(Compilation& c, size_t output);
 
 void decompose_missing(Compilation& c);
+void save_loop_values(Compilation& c);
 void hoist_loops(Compilation& c);
 void canonicalize_graph(Compilation& c);
 void simplify_graph(Compilation& c);
@@ -47,6 +48,7 @@ void find_buffers(Compilation& c);
 void reuse_in_place(Compilation& c);
 void mark_streaming(Compilation& c);
 void compile_loops(Compilation& c);
+void allow_row_blocks(Compilation& c);
 void give_each_own_memory(Compilation& c);
 void plan_arena(Program& program, std::span<const int64_t> workspace_bytes);
 

@@ -8,6 +8,7 @@
 #include "compile/launch.h"
 #include "compile/passes.h"
 #include "compile/scan_hoist.h"
+#include "compile/scan_saved.h"
 #include "compile/simplify.h"
 #include "graph/ops/table.h"
 #include "graph/rewrite.h"
@@ -16,29 +17,22 @@ namespace ridge {
 namespace {
 
 constexpr Pass kPasses[] = {
-    {"decompose", true, decompose_missing, nullptr, verify_graph},
-    {"scan_hoist", false, hoist_loops, nullptr, verify_graph},
-    {"canonicalize", true, canonicalize_graph, nullptr, verify_canonical},
-    {"simplify", false, simplify_graph, nullptr, verify_canonical},
-    {"saved_set", false, choose_saved_set, nullptr, verify_canonical},
-    {"outputs", true, separate_outputs, nullptr, verify_outputs},
-    {"fuse", false, fuse_groups, group_nodes, verify_groups},
-    {"order", true, order_groups, nullptr, verify_order},
-    {"place", false, place_parts, nullptr, verify_outputs},
-    {"lower", true, lower_kernels, nullptr, verify_kernels},
-    {"updates", true, separate_updates, nullptr, verify_kernels},
-    {"buffers", true, find_buffers, nullptr, verify_buffers},
-    {"in_place", false, reuse_in_place, nullptr, verify_buffers},
-    {"streaming", false, mark_streaming, nullptr, verify_buffers},
-    {"loops", true, compile_loops, nullptr, verify_buffers},
-    {"plan", false, nullptr, give_each_own_memory, nullptr},
+    {"decompose", true, decompose_missing, nullptr, verify_graph},  {"scan_saved", false, save_loop_values, nullptr, verify_graph},
+    {"scan_hoist", false, hoist_loops, nullptr, verify_graph},      {"canonicalize", true, canonicalize_graph, nullptr, verify_canonical},
+    {"simplify", false, simplify_graph, nullptr, verify_canonical}, {"saved_set", false, choose_saved_set, nullptr, verify_canonical},
+    {"outputs", true, separate_outputs, nullptr, verify_outputs},   {"fuse", false, fuse_groups, group_nodes, verify_groups},
+    {"order", true, order_groups, nullptr, verify_order},           {"place", false, place_parts, nullptr, verify_outputs},
+    {"lower", true, lower_kernels, nullptr, verify_kernels},        {"updates", true, separate_updates, nullptr, verify_kernels},
+    {"buffers", true, find_buffers, nullptr, verify_buffers},       {"in_place", false, reuse_in_place, nullptr, verify_buffers},
+    {"streaming", false, mark_streaming, nullptr, verify_buffers},  {"loops", true, compile_loops, nullptr, verify_buffers},
+    {"row_blocks", false, allow_row_blocks, nullptr, nullptr},      {"plan", false, nullptr, give_each_own_memory, nullptr},
 };
 constexpr size_t kCount = std::size(kPasses);
 
 constexpr size_t index_of(std::string_view name) {
   return size_t(std::find_if(std::begin(kPasses), std::end(kPasses), [&](const Pass& pass) { return pass.name == name; }) - std::begin(kPasses));
 }
-constexpr size_t kFuse = index_of("fuse"), kPlan = index_of("plan"), kHoist = index_of("scan_hoist");
+constexpr size_t kFuse = index_of("fuse"), kPlan = index_of("plan"), kHoist = index_of("scan_hoist"), kSaved = index_of("scan_saved");
 
 std::string listed(const char* before, bool all) {
   std::string text;
@@ -212,10 +206,18 @@ void decompose_missing(Compilation& c) {
   });
 }
 
+void save_loop_values(Compilation& c) {
+  rewrite_roots(c, [&](Graph& g, const std::vector<NodeId>& roots) {
+    SavedLoops s = save_in_loops(g, roots, c.options.recompute < Recompute::attention);
+    c.program.scans = std::move(s.notes);
+    return s.roots;
+  });
+}
+
 void hoist_loops(Compilation& c) {
   rewrite_roots(c, [&](Graph& g, const std::vector<NodeId>& roots) {
     HoistedScans h = hoist_scans(g, roots);
-    c.program.scans = std::move(h.notes);
+    c.program.scans.insert(c.program.scans.end(), h.notes.begin(), h.notes.end());
     return h.roots;
   });
 }
@@ -266,7 +268,7 @@ void compile_loops(Compilation& c) {
   PipelineOptions options;
   options.verify = c.options.verify;
   std::vector<char> off = c.off;
-  off[kHoist] = 1;  // everything that can leave a loop already has
+  off[kSaved] = off[kHoist] = 1;  // everything that can leave a loop already has
   for (ProgramKernel& kernel : c.program.kernels) {
     if (kernel.group.kind != Group::Kind::node || c.program.graph[kernel.group.node].op != Op::scan) continue;
     ScanFrame frame(c.program.graph, kernel.group.node);

@@ -6,6 +6,7 @@ namespace ridge {
 
 std::string to_string(const Program& p) {
   std::string text;
+  for (const std::string& note : p.scans) text += note + "\n";
   for (size_t k = 0; k < p.kernels.size(); ++k) {
     const ProgramKernel& kernel = p.kernels[k];
     text += fmt::format("{:4}  {}", k, kernel.name);

@@ -65,6 +65,7 @@ struct Program {
 
   // The memory plan: made last, when the backend knows the workspaces of its kernels.
   bool shares_memory = true;
+  bool row_blocks = false;                 // a loop's body may run in blocks of rows, for all steps
   std::vector<int64_t> workspace_offsets;  // by kernel
   int64_t arena_bytes = 0, max_live_bytes = 0;
 

@@ -11,7 +11,7 @@ namespace ridge {
 enum class Recompute {
   free,         // only what fuses into the kernel that reads it
   elementwise,  // also what must be stored a second time for a kernel that reads it from memory (norms, activations)
-  attention,    // also attention
+  attention,    // also attention, and the products of a loop's steps (scan_saved)
   segments,     // also the steps of a loop, from the carry at the start of every stretch (segment_scans, before gradients are taken)
   layers,       // everything between the values that all later ones depend on (a transformer's residual stream)
 };

@@ -239,9 +239,20 @@ class ScanHoist {
     for (auto it = order_.rbegin(); it != order_.rend(); ++it)
       if (!movable_[*it])
         for (NodeId in : g_[*it].in) movable_[in] = 0;
+    // Terms of sums over time that are themselves sums: they mix the rows of a step, so the loop is better off without them.
+    std::vector<NodeId> stack;
+    for (const Carry& c : carries_)
+      for (const Term& t : c.terms) stack.push_back(t.id);
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (!movable_[id] || late_[id]) continue;
+      late_[id] = g_[id].op == Op::reduce_sum;
+      if (is_elementwise(g_[id].op) || is_strided_view(g_[id].op)) stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
+    }
     for (NodeId id : order_) {
       if (!movable_[id]) continue;
-      late_[id] = is_product(id);
+      late_[id] |= is_product(id);
       for (NodeId in : g_[id].in) late_[id] |= late_[in];
     }
   }
@@ -279,6 +290,14 @@ class ScanHoist {
     return true;
   }
 
+  // Arithmetic on values of the loop that are much smaller: cheaper to compute again after the loop than to put out. `spread`: of its operands.
+  bool is_spread(NodeId id, const std::vector<char>& spread) const {
+    return is_elementwise(g_[id].op) && can_lift(g_, id, varies_) && std::all_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) {
+             while (is_strided_view(g_[in].op)) in = g_[in].in[0];
+             return !inside_[in] || g_.shape(in).numel() * 8 <= g_.shape(id).numel() || spread[in];
+           });
+  }
+
   bool stays_output(NodeId id) const { return inside_[id] && !late_[id]; }
 
   // Chooses the values that the loop outputs for computations after it. Returns true if a sum turned out to be cheaper inside the loop, and
@@ -286,7 +305,7 @@ class ScanHoist {
   bool choose_leaving() {
     int source = int(2 * g_.size()), sink = source + 1;
     FlowNetwork net(size_t(sink) + 1);
-    std::vector<char> stored(g_.size(), 0);
+    std::vector<char> stored(g_.size(), 0), spread(g_.size(), 0);
     for (const Output& o : outputs_)
       if (stays_output(o.node)) stored[o.node] = 1;
     for (const Carry& c : carries_)
@@ -298,7 +317,8 @@ class ScanHoist {
       if (late_[id])
         for (NodeId in : g_[id].in) read_outside(in);
       if (!inside_[id] || late_[id]) continue;
-      bool view = is_free_view(g_[id].op) && can_lift(g_, id, varies_);
+      spread[id] = is_spread(id, spread);
+      bool view = spread[id] || (is_free_view(g_[id].op) && can_lift(g_, id, varies_));
       net.edge(int(2 * id), int(2 * id + 1), stored[id] ? 0 : crossing_cost(g_, id, view));
       if (!movable_[id] && !view) net.edge(source, int(2 * id), kUncut);
       for (NodeId in : g_[id].in)

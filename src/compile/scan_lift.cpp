@@ -121,6 +121,13 @@ NodeId OverTime::total(NodeId id) {
         if (!varies(n.in[0])) return b_.graph().add(n.op, {value(n.in[0]), total(n.in[1])}, n.attrs, n.copy);
         if (!varies(n.in[1])) return b_.graph().add(n.op, {total(n.in[0]), value(n.in[1])}, n.attrs, n.copy);
         return product_over_time(n);
+      case Op::cast:  // a product rounded to 16 bits: its sum is not rounded at all
+        if (Node wide = body_[n.in[0]];
+            wide.op == Op::matmul && !given_.count(n.in[0]) && size_of(wide.type().dtype) == 2 && varies(wide.in[0]) && varies(wide.in[1])) {
+          wide.attrs.ints[0] = int64_t(n.type().dtype);
+          return product_over_time(wide);
+        }
+        break;
       default: break;
     }
   const int64_t time[] = {0};

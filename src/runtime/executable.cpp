@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "backend/backend.h"
+#include "backend/kernel_work.h"
 #include "base/error.h"
-#include "compile/kernel_work.h"
 #include "compile/pipeline.h"
 #include "compile/program.h"
 #include "machine/caches.h"
@@ -127,11 +127,7 @@ void Executable::share(std::shared_ptr<Arena> arena) {
 }
 
 const Report& Executable::report() const { return state_->report; }
-std::string Executable::dump() const {
-  std::string text;
-  for (const std::string& note : state_->report.scans) text += note + "\n";
-  return text + state_->code->dump();
-}
+std::string Executable::dump() const { return state_->code->dump(); }
 const std::vector<Type>& Executable::input_types() const { return state_->input_types; }
 const std::vector<Type>& Executable::output_types() const { return state_->output_types; }
 

@@ -25,7 +25,7 @@ struct CompileOptions : PipelineOptions {
 struct KernelReport {
   std::string name;                                     // "matmul+3", "map[5]", "row[9]", "attention", "scan[64x2]" (steps, kernels per step)
   double flops = 0, bytes = 0;                          // as executed
-  double algorithmic_flops = 0, unavoidable_bytes = 0;  // the basis for efficiency figures: see compile/kernel_work.h
+  double algorithmic_flops = 0, unavoidable_bytes = 0;  // the basis for efficiency figures: see backend/kernel_work.h
 };
 
 struct LiveValue {

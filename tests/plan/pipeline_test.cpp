@@ -74,7 +74,7 @@ TEST(Pipeline, SwitchesOffWhatIsNotRequired) {
   }
   EXPECT_GT(s.compile("-fuse").kernels.size(), kernels);
   EXPECT_GE(s.compile(all).kernels.size(), s.compile("-fuse").kernels.size());
-  EXPECT_TRUE(has(error_of([&] { s.compile("-fuze"); }), "\"-fuze\" is not known; these can be switched off: -scan_hoist, -simplify"));
+  EXPECT_TRUE(has(error_of([&] { s.compile("-fuze"); }), "\"-fuze\" is not known; these can be switched off: -scan_saved, -scan_hoist, -simplify"));
   EXPECT_TRUE(has(error_of([&] { s.compile("fuse"); }), "\"fuse\" is not known"));
   EXPECT_EQ(disabled_passes(""), "");
   const Variable off("RIDGE_PASSES", "-fuse");
@@ -96,7 +96,7 @@ TEST(Pipeline, DumpsTheStateAfterAPass) {
   const std::string two = dumped("outputs,lower");
   EXPECT_LT(two.find("# after outputs\n"), two.find("tanh")) << "the graph\n" << two;
   EXPECT_LT(two.find("# after lower\n"), two.find("matmul+")) << "the kernels\n" << two;
-  EXPECT_TRUE(has(error_of([&] { dumped("simplfy"); }), "\"simplfy\" is not a pass; the passes are decompose, scan_hoist"));
+  EXPECT_TRUE(has(error_of([&] { dumped("simplfy"); }), "\"simplfy\" is not a pass; the passes are decompose, scan_saved, scan_hoist"));
   testing::internal::GetCapturedStderr();
 }
 

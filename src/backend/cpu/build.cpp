@@ -32,7 +32,9 @@ class FusedMatmul final : public Kernel {
   std::unique_ptr<TileEpilogue> epilogue_;
 };
 
-std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kernel) {
+}  // namespace
+
+std::unique_ptr<Kernel> make_product_kernel(const Program& program, const ProgramKernel& kernel, std::vector<int64_t> row_blocks) {
   const Graph& g = program.graph;
   NodeId id = kernel.group.node;
   MatmulDesc desc;
@@ -41,16 +43,15 @@ std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kern
   auto copy = [](const std::vector<ContractionLoops::Loop>& from, std::vector<MatmulLoop>& to) {
     for (const auto& l : from) to.push_back({l.size, l.a, l.b, l.c});
   };
+  desc.row_blocks = std::move(row_blocks);
   copy(kernel.loops.batch, desc.batch), copy(kernel.loops.m, desc.m), copy(kernel.loops.n, desc.n), copy(kernel.loops.k, desc.k);
   return std::make_unique<FusedMatmul>(std::move(desc), kernel.tiles.empty() ? nullptr : &kernel.tiles[0]);
 }
 
-}  // namespace
-
 std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel) {
   switch (kernel.group.kind) {
     case Group::Kind::tile: return make_tile_kernel(kernel.tiles);
-    case Group::Kind::matmul: return matmul(program, kernel);
+    case Group::Kind::matmul: return make_product_kernel(program, kernel);
     case Group::Kind::node: break;
   }
   Op op = program.graph[kernel.group.node].op;

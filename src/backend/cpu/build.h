@@ -9,5 +9,6 @@ namespace ridge::cpu {
 
 // Operands for bind: those of the program's kernel, in the same order.
 std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel);
+std::unique_ptr<Kernel> make_product_kernel(const Program& program, const ProgramKernel& kernel, std::vector<int64_t> row_blocks = {});  // see MatmulDesc
 
 }  // namespace ridge::cpu

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "backend/cpu/build.h"
+#include "backend/cpu/row_blocks.h"
+#include "base/text.h"
 #include "compile/pipeline.h"
 #include "compile/place.h"
 #include "threads/thread_team.h"
@@ -40,13 +42,20 @@ struct CompiledProgram::Scan {
 CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(std::move(program)), team_(team) {
   std::vector<int64_t> workspace;
   for (const ProgramKernel& k : program_.kernels) {
-    scans_.push_back(k.loop ? std::make_unique<Scan>(std::move(*k.loop), team) : nullptr);
+    std::string why;
+    std::unique_ptr<RowBlockLoop> blocks = k.loop ? make_row_blocks(*k.loop, why) : nullptr;
     if (k.loop) {
+      program_.scans.push_back(fmt::format("scan of {}: {}", counted(k.loop->frame.steps(), "step"),
+                                           blocks ? blocks->describe() + ", all steps at a time" : "all rows, step by step: " + why));
+    }
+    scans_.push_back(k.loop && !blocks ? std::make_unique<Scan>(std::move(*k.loop), team) : nullptr);
+    bodies_.push_back(blocks ? &blocks->body() : k.loop ? &scans_.back()->body->program() : nullptr);
+    if (scans_.back()) {
       kernels_.push_back(nullptr);
       workspace.push_back(scans_.back()->workspace);
       scratch_bytes_ = std::max(scratch_bytes_, scans_.back()->body->scratch_bytes());
     } else {
-      kernels_.push_back(make_kernel(program_, k));
+      kernels_.push_back(blocks ? std::move(blocks) : make_kernel(program_, k));
       workspace.push_back(kernels_.back()->workspace_bytes());
       scratch_bytes_ = std::max(scratch_bytes_, kernels_.back()->scratch_bytes());
     }
@@ -72,12 +81,14 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
 
 CompiledProgram::~CompiledProgram() = default;
 
-size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels.size() : 0; }
+size_t CompiledProgram::loop_kernels(size_t kernel) const { return bodies_[kernel] ? bodies_[kernel]->kernels.size() : 0; }
 
 std::string CompiledProgram::dump() const {
   std::string text = to_string(program_);
   for (size_t i = 0; i < scans_.size(); ++i)
-    if (scans_[i]) text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->frame.steps()) + scans_[i]->body->dump();
+    if (bodies_[i])
+      text += fmt::format("body of kernel {}, {} steps\n", i, scan_view(program_.graph[program_.kernels[i].group.node]).steps) +
+              (scans_[i] ? scans_[i]->body->dump() : to_string(*bodies_[i]));
   return text;
 }
 

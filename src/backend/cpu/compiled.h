@@ -34,8 +34,9 @@ class CompiledProgram {
 
   Program program_;
   ThreadTeam& team_;
-  std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
-  std::vector<std::unique_ptr<Scan>> scans_;      // null for other kernels
+  std::vector<std::unique_ptr<Kernel>> kernels_;  // null for loops that run step by step
+  std::vector<std::unique_ptr<Scan>> scans_;      // these loops; null for other kernels
+  std::vector<const Program*> bodies_;            // of loops; null for other kernels
   std::vector<Task> tasks_;
   struct Segment {  // tasks, then a loop, except in the last segment
     size_t first, last;

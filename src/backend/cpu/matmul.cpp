@@ -79,6 +79,7 @@ struct Plan {
   IndexMap a_m, a_k, b_n, b_k, c_m, c_n;
   int64_t width = 0;                       // columns of a full tile
   int64_t row_tiles = 0, col_tiles = 0;    // tiles of C
+  std::vector<int64_t> row_at, tile_at;    // given blocks: the first row by tile, the first tile by block
   int64_t row_blocks = 1, col_blocks = 1;  // units per batch
   int64_t band = 1;                        // row blocks whose units are consecutive, column by column
   int64_t depth = 0, depth_blocks = 1;     // K blocks
@@ -94,8 +95,9 @@ struct Plan {
   int64_t chunk_batches = 1, chunk_row_blocks = 1, chunk_col_blocks = 1;
 
   double flops_per_ns() const { return model.ghz * kernels->flops_per_cycle; }
-  int64_t row_begin(int64_t tile) const { return part_begin(m, row_tiles, tile); }
-  int64_t row_block(int64_t i) const { return part_begin(row_tiles, row_blocks, i); }  // first tile
+  int64_t row_begin(int64_t tile) const { return row_at.empty() ? part_begin(m, row_tiles, tile) : row_at[size_t(tile)]; }
+  int64_t row_block(int64_t i) const { return tile_at.empty() ? part_begin(row_tiles, row_blocks, i) : tile_at[size_t(i)]; }  // first tile
+  int64_t tile_rows() const { return row_at.empty() ? ceil_div(m, row_tiles) : kernels->tile_rows; }                          // at most
   int64_t col_block(int64_t i) const { return part_begin(col_tiles, col_blocks, i); }
   int64_t tile_cols(int64_t tile) const { return std::min(width, n - tile * width); }
   int64_t tile_width(int64_t tile) const { return ceil_div(tile_cols(tile), kernels->lanes) * kernels->lanes; }
@@ -197,7 +199,7 @@ void plan_small(Plan& p) {
 void plan_tiles(Plan& p) {
   const MatmulKernels& kernels = *p.kernels;
   p.width = int64_t(kernels.lanes) * kernels.tile_vectors;
-  p.row_tiles = ceil_div(p.m, kernels.tile_rows);
+  p.row_tiles = p.row_at.empty() ? ceil_div(p.m, kernels.tile_rows) : int64_t(p.row_at.size()) - 1;
   p.col_tiles = ceil_div(p.n, p.width);
   p.depth_blocks = std::max<int64_t>(1, ceil_div(p.k, p.model.depth));
   p.depth = ceil_div(p.k, p.depth_blocks);
@@ -210,7 +212,10 @@ void plan_tiles(Plan& p) {
   const bool a_cols_direct = a_plain && p.per_k == 1 && contiguous(p.a_m, p.m) && ways_of_l2(p.a_k.map.stride, p.depth, 1) <= 4;
   const bool b_direct = p.b_type == DType::f32 && contiguous(p.b_n, p.n) && p.b_k.map.regular() && p.n % kernels.lanes == 0;
   const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
-  if (flops <= p.model.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= p.model.l2 && p.row_tiles <= 64) {
+  if (!p.tile_at.empty()) {
+    p.a_feed = a_plain && (a_rows_direct || a_cols_direct) ? Feed::direct : Feed::unit;
+    p.b_feed = Feed::shared;
+  } else if (flops <= p.model.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= p.model.l2 && p.row_tiles <= 64) {
     p.row_blocks = p.col_blocks = 1;
     p.a_feed = a_plain ? Feed::direct : Feed::unit;
     p.b_feed = b_direct ? Feed::direct : Feed::unit;
@@ -240,15 +245,16 @@ void plan_tiles(Plan& p) {
     if (a_bytes > limit) p.chunk_row_blocks = ceil_div(p.row_blocks, int64_t(std::ceil(a_bytes / limit)));
     if (b_bytes > limit) p.chunk_col_blocks = ceil_div(p.col_blocks, int64_t(std::ceil(b_bytes / limit)));
   }
-  const int64_t block_rows = ceil_div(p.row_tiles, p.row_blocks) * ceil_div(p.m, p.row_tiles);
+  int64_t block_rows = ceil_div(p.row_tiles, p.row_blocks) * p.tile_rows();
+  for (size_t i = 1; i < p.tile_at.size(); ++i) block_rows = std::max(block_rows, p.row_begin(p.tile_at[i]) - p.row_begin(p.tile_at[i - 1]));
   const int64_t block_cols = ceil_div(p.col_tiles, p.col_blocks) * p.width;
   if (p.a_feed == Feed::shared) p.workspace_b = align64(p.chunk_batches * std::min(p.m, p.chunk_row_blocks * block_rows) * p.a_ld * p.depth_blocks * 4);
   p.workspace_end = p.workspace_b;
   if (p.b_feed == Feed::shared) p.workspace_end += align64(p.chunk_batches * std::min(p.col_tiles * p.width, p.chunk_col_blocks * block_cols) * p.k * 4);
 
-  p.scratch_b = p.a_feed == Feed::unit ? align64(ceil_div(p.m, p.row_tiles) * p.a_ld * 4) : 0;
+  p.scratch_b = p.a_feed == Feed::unit ? align64(p.tile_rows() * p.a_ld * 4) : 0;
   p.scratch_strip = p.scratch_b + (p.b_feed == Feed::unit ? align64(block_cols * p.depth * 4) : 0);
-  const int64_t strip_rows = p.depth_blocks > 1 ? block_rows : ceil_div(p.m, p.row_tiles);
+  const int64_t strip_rows = p.depth_blocks > 1 ? block_rows : p.tile_rows();
   p.scratch_end = p.scratch_strip + (p.strip ? align64(strip_rows * block_cols * 4) : 0);
 }
 
@@ -282,8 +288,11 @@ void finish(const Bound& bound, Worker& worker, int64_t batch, int64_t c_offset,
   if (p.epilogue) {
     std::byte* const scratch = worker.scratch;
     worker.scratch = scratch + p.scratch_end;
-    // With an epilogue, only a single column is swapped: its sums are stored as one row.
-    if (p.swapped)
+    // With an epilogue, only a single column is swapped: an epilogue takes its sums as one row.
+    if (float column[kMaxTileRows]; !p.swapped && p.n == 1 && rows > 1) {
+      for (int64_t r = 0; r < rows; ++r) column[r] = acc[r * ld];
+      bound.epilogue.run(bound.epilogue.context, worker, batch, row, rows, col, cols, column, 1);
+    } else if (p.swapped)
       bound.epilogue.run(bound.epilogue.context, worker, batch, col, cols, row, rows, acc, 1);
     else
       bound.epilogue.run(bound.epilogue.context, worker, batch, row, rows, col, cols, acc, ld);
@@ -580,7 +589,8 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.m = checked_size(d.m, "m"), p.n = checked_size(d.n, "n"), p.k = checked_size(d.k, "k");
 
   // Batches that share B are additional rows of the same product.
-  if (!p.epilogue && p.batch > 1 && p.k > 0 && std::all_of(d.batch.begin(), d.batch.end(), [](const MatmulLoop& l) { return l.b == 0 || l.size == 1; })) {
+  if (!p.epilogue && d.row_blocks.empty() && p.batch > 1 && p.k > 0 &&
+      std::all_of(d.batch.begin(), d.batch.end(), [](const MatmulLoop& l) { return l.b == 0 || l.size == 1; })) {
     for (MatmulLoop& loop : d.batch) loop.b = 0;
     d.m.insert(d.m.begin(), d.batch.begin(), d.batch.end());
     d.batch.clear();
@@ -590,7 +600,7 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   const IndexMap c_rows(d.m, &MatmulLoop::c), c_cols(d.n, &MatmulLoop::c);
   const bool columns_contiguous = !contiguous(c_cols, p.n) && contiguous(c_rows, p.m);
   const auto few = [&](int64_t rows, int64_t cols) { return rows < cols && (rows <= 4 || (rows <= model.few_rows && cols * p.k > 16384)); };
-  p.swapped = p.epilogue ? p.n == 1 && p.m > 1 : few(p.n, p.m) || (columns_contiguous && !few(p.m, p.n));
+  p.swapped = d.row_blocks.empty() && (p.epilogue ? p.n == 1 && p.m > 1 : few(p.n, p.m) || (columns_contiguous && !few(p.m, p.n)));
   if (p.swapped) {
     std::swap(d.m, d.n);
     std::swap(p.m, p.n);
@@ -606,7 +616,7 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.c_m = IndexMap(d.m, &MatmulLoop::c), p.c_n = IndexMap(d.n, &MatmulLoop::c);
 
   const bool plain_b = p.b_n.map.regular() && p.b_k.map.regular();
-  if (p.k > 0 && plain_b && (few(p.m, p.n) || p.m <= 4)) {
+  if (d.row_blocks.empty() && p.k > 0 && plain_b && (few(p.m, p.n) || p.m <= 4)) {
     if (contiguous(p.b_n, p.n) && p.b_type == DType::f32)
       p.shape = Shape::by_row;
     else if (contiguous(p.b_k, p.k))
@@ -615,6 +625,12 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.k_size = p.k;
   if (p.shape == Shape::tiles && p.a_type == DType::bf16 && p.b_type == DType::bf16)
     if (const MatmulKernels* pairs = pair_kernels(tier)) p.kernels = pairs, p.per_k = 2, p.k = ceil_div(p.k, 2);
+  for (size_t i = 0; i + 1 < d.row_blocks.size(); ++i) {
+    const int64_t first = d.row_blocks[i], rows = d.row_blocks[i + 1] - first, tiles = ceil_div(rows, p.kernels->tile_rows);
+    p.tile_at.push_back(int64_t(p.row_at.size()));
+    for (int64_t t = 0; t < tiles; ++t) p.row_at.push_back(first + part_begin(rows, tiles, t));
+  }
+  if (!d.row_blocks.empty()) p.tile_at.push_back(int64_t(p.row_at.size())), p.row_at.push_back(p.m), p.row_blocks = int64_t(p.tile_at.size()) - 1;
   if (p.shape == Shape::tiles)
     plan_tiles(p);
   else

@@ -30,6 +30,9 @@ struct MatmulDesc {
   std::vector<MatmulLoop> batch, m, n, k;
   bool accumulate = false;        // add to C (f32 only)
   int64_t epilogue_scratch = -1;  // >= 0: finished blocks are passed to an epilogue that needs this much scratch per thread
+  // The first row of each block, then the number of rows; empty: chosen by shape. The last task then has one unit per block, which reads only those rows of A;
+  // the task before it packs B into the workspace, where it stays valid until B changes.
+  std::vector<int64_t> row_blocks;
 };
 
 // Operands for bind: A, B, C (C is absent with an epilogue, which does its own stores).

@@ -1,4 +1,4 @@
-#include "compile/kernel_work.h"
+#include "backend/kernel_work.h"
 
 #include <algorithm>
 #include <map>
