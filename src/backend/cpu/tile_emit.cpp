@@ -122,6 +122,7 @@ uint32_t TilePlanner::emit_load(int n) {
     load->gather_wide = reg_of(node(access.gather).dtype) == TileReg::i64;
     load->gather_per_row = s == kScalar || one_per_row(s, shape(access.gather));
     load->gather_stride = access.gather_stride * bytes, load->gather_size = access.gather_size;
+    if (wide && load->gather_wide && load->col_stride == 0 && load->gather_stride == bytes) load->gather_words = handlers_.gather_words;
   }
   uint32_t d = target(n);
   emit(tile_load, s, d, uint32_t(x.access), fallback, index, load.get(), true);

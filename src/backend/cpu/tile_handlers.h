@@ -25,6 +25,7 @@ struct TileHandlers {
   TileHandler copy[kTileRegs][2] = {};          // [register][one value per row]
   TileRectLoad load[kDTypes] = {};              // contiguous columns
   TileRectLoad load_strided[kDTypes] = {};
+  TileGather gather_words = nullptr;
   TileRectLoad load_transposed = nullptr;    // 4-byte elements that are contiguous along the rows
   TileRectStore store[kDTypes][2] = {};      // contiguous columns, [one value per row]
   TileRectStore store_stream[kDTypes] = {};  // non-temporal where aligned

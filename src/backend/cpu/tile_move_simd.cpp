@@ -51,6 +51,40 @@ void cast(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   }
 }
 
+int64_t gather_words(const int64_t* index, const float* from, int64_t size, float* to, int64_t n) {
+  int64_t i = 0;
+#if HWY_TARGET == HWY_AVX3
+  const __m512i limit = _mm512_set1_epi64(size);
+  if (size <= 128 && n >= 32) {  // a table in eight registers
+    __m512 table[8];
+#pragma GCC unroll 8
+    for (int t = 0; t < 8; ++t) {
+      const int64_t left = size - 16 * t;
+      table[t] = _mm512_maskz_loadu_ps(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0, from + 16 * t);
+    }
+    for (; i + 16 <= n; i += 16) {
+      const __m512i low = _mm512_loadu_si512(index + i), high = _mm512_loadu_si512(index + i + 8);
+      if ((_mm512_cmplt_epu64_mask(low, limit) & _mm512_cmplt_epu64_mask(high, limit)) != 0xff) break;
+      const __m512i k = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(low)), _mm512_cvtepi64_epi32(high), 1);
+      const __mmask16 odd = _mm512_test_epi32_mask(k, _mm512_set1_epi32(32));
+      __m512 y = _mm512_mask_blend_ps(odd, _mm512_permutex2var_ps(table[0], k, table[1]), _mm512_permutex2var_ps(table[2], k, table[3]));
+      if (size > 64) {
+        const __m512 above = _mm512_mask_blend_ps(odd, _mm512_permutex2var_ps(table[4], k, table[5]), _mm512_permutex2var_ps(table[6], k, table[7]));
+        y = _mm512_mask_blend_ps(_mm512_test_epi32_mask(k, _mm512_set1_epi32(64)), y, above);
+      }
+      _mm512_storeu_ps(to + i, y);
+    }
+  }
+  for (; i + 8 <= n; i += 8) {
+    const __m512i k = _mm512_loadu_si512(index + i);
+    if (_mm512_cmplt_epu64_mask(k, limit) != 0xff) break;
+    _mm256_storeu_ps(to + i, _mm512_i64gather_ps(k, from, 4));
+  }
+#endif
+  for (; i < n && uint64_t(index[i]) < uint64_t(size); ++i) to[i] = from[index[i]];
+  return i;
+}
+
 template <class From>
 void truth(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -379,6 +413,7 @@ void fill_moves(TileHandlers& h) {
   set_storage<DType::f16>(h), set_storage<DType::bf16>(h), set_storage<DType::f32>(h);
   h.round[int(DType::bf16)] = round_half<true>, h.round[int(DType::f16)] = round_half<false>, h.round[int(DType::u8)] = low_byte;
   h.store_stream[int(DType::f32)] = h.store_stream[int(DType::i32)] = store_stream_f32;
+  h.gather_words = gather_words;
   h.load_transposed = load_transposed;
   h.random = random_words;
 }

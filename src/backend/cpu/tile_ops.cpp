@@ -85,6 +85,12 @@ void gather(const TileLoad& load, const TileInstr& in, const TileFrame& f, const
     const std::byte* p = c.p + row * c.row;
     return load.gather_wide ? reinterpret_cast<const int64_t*>(p)[col] : reinterpret_cast<const int32_t*>(p)[col];
   };
+  if (load.gather_words && !load.gather_per_row && load.row_stride == 0 && rect.col == 0 && d.row == rect.cols * 4 && c.row == rect.cols * 8) {
+    const int64_t n = rect.rows * rect.cols;  // one table for all rows, whose indices and results are contiguous
+    if (load.gather_words(reinterpret_cast<const int64_t*>(c.p + rect.row * c.row), reinterpret_cast<const float*>(a.p), load.gather_size,
+                          reinterpret_cast<float*>(d.p + rect.row * d.row), n) == n)
+      return;
+  }
   for (int64_t r = rect.row; r < rect.row + rect.rows; ++r) {
     std::byte* out = d.p + r * d.row + rect.col * load.bytes;
     const std::byte* p = a.p + r * load.row_stride + rect.col * load.col_stride;
@@ -92,7 +98,13 @@ void gather(const TileLoad& load, const TileInstr& in, const TileFrame& f, const
       load.rect(out, 0, p + checked(load, f, index(r, 0)), 0, load.col_stride, 1, rect.cols);
       continue;
     }
-    for (int64_t i = 0; i < rect.cols; ++i) load.rect(out + i * load.bytes, 0, p + i * load.col_stride + checked(load, f, index(r, rect.col + i)), 0, 0, 1, 1);
+    int64_t first = 0;
+    if (load.gather_words) {
+      const int64_t* indices = reinterpret_cast<const int64_t*>(c.p + r * c.row) + rect.col;
+      first = load.gather_words(indices, reinterpret_cast<const float*>(p), load.gather_size, reinterpret_cast<float*>(out), rect.cols);
+    }
+    for (int64_t i = first; i < rect.cols; ++i)
+      load.rect(out + i * load.bytes, 0, p + i * load.col_stride + checked(load, f, index(r, rect.col + i)), 0, 0, 1, 1);
   }
 }
 

@@ -197,7 +197,7 @@ void TilePlanner::choose_blocks() {
 
 void TilePlanner::place_buffers() {
   auto row_of = [](int64_t cols, int64_t bytes) {
-    if (cols < 16) return cols * bytes;  // dense: narrow blocks run as one long row
+    if (cols < 16 || (cols < 128 && cols % 16)) return cols * bytes;  // dense: narrow blocks run as one long row
     int64_t row = round_up(cols * bytes, 64);
     return row % 4096 ? row : row + 64;  // puts rows in different cache sets
   };

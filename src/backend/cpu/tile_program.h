@@ -47,6 +47,8 @@ constexpr TileReg reg_of(DType t) { return is_float(t) ? TileReg::f32 : t == DTy
 constexpr int64_t reg_bytes(TileReg r) { return r == TileReg::i64 ? 8 : 4; }
 
 using TileRectLoad = void (*)(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols);
+// Copies from[index[i]] for i < n, up to an index outside 0 … size - 1; returns how many.
+using TileGather = int64_t (*)(const int64_t* index, const float* from, int64_t size, float* to, int64_t n);
 using TileRectStore = void (*)(std::byte* dst, int64_t dst_row, int64_t dst_col, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols);
 
 // A load that is more than a pointer: converting, strided, bounded or gathered. a = memory, b = fallback, c = gather index.
@@ -62,6 +64,7 @@ struct TileLoad {
   std::vector<Bound> bounds;
   TileHandler fill = nullptr;                                         // fills the block with the fallback; null: zeros
   bool gathers = false, gather_wide = false, gather_per_row = false;  // wide: i64 indices; per row: one index per row
+  TileGather gather_words = nullptr;                                  // for elements of 4 bytes that need no conversion, side by side; i64 indices
   int64_t gather_stride = 0, gather_size = 0;                         // stride in bytes
 };
 
