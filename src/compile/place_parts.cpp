@@ -18,6 +18,17 @@ void place_parts(Compilation& c) {
   for (auto [in, out] : c.options.state)
     if (uses[p.inputs[size_t(in)]]) updates.insert(p.outputs[size_t(out)]);
   const std::unordered_set<NodeId> program_outputs(p.outputs.begin(), p.outputs.end());
+  // The rows of a product are one loop, so what follows it in its kernel cannot be written everywhere.
+  std::unordered_map<NodeId, GroupSpec> epilogues;
+  for (const Group& group : c.fused.groups)
+    if (group.kind == Group::Kind::matmul)
+      for (NodeId id : group.specs[0].members) epilogues[id] = group.specs[0];
+  auto can_write = [&](NodeId source, const Storage& place) {
+    const auto it = epilogues.find(source);
+    if (it == epilogues.end()) return true;
+    it->second.repeated = &c.fused.repeated;
+    return lower_group(p.graph, it->second, [&](NodeId id) { return id == source ? place : storage_of(c, id); }).refusal.empty();
+  };
   std::vector<Group> left;
   for (Group& group : c.fused.groups) {
     NodeId id = group.kind == Group::Kind::tile && group.specs.size() == 1 && group.specs[0].members.size() == 1 ? group.specs[0].members[0] : kNone;
@@ -67,6 +78,7 @@ void place_parts(Compilation& c) {
       } catch (const Refusal&) {
         break;
       }
+      if (!can_write(source, place)) break;
       plan.push_back({source, place});
       at += p.graph.shape(part).rank() ? p.graph.shape(part)[axis] : 0;
     }

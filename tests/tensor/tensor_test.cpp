@@ -142,6 +142,21 @@ TEST(Tensors, BadInputIsNamedAndLosesNothing) {
   EXPECT_EQ(sum(full({0, 3}, 1)).item(), 0);
 }
 
+// The kernel of such a product cannot write its rows into the concat, where they are not evenly spaced.
+TEST(Tensors, ProductsOfTransposedSequencesAreConcatenated) {
+  const Tensor w({2, 4}, {1, 2, 3, 4, -1, 0, 1, 2}), b({2}, {10, 20});
+  auto sequence = [](int64_t steps) {
+    const Tensor x = reshape(iota({steps * 2 * 4}, 0, DType::f32), {steps, 2, 4});
+    x.eval();
+    return x;
+  };
+  const Tensor first = sequence(3), second = sequence(5);
+  auto read = [&](const Tensor& x) { return linear(transpose(x, 0, 1), w, b); };
+  const Tensor one = read(first), two = read(second);
+  one.eval(), two.eval();
+  EXPECT_EQ(floats(concat({read(first), read(second)}, 1)), floats(concat({one, two}, 1)));
+}
+
 TEST(Tensors, PrintShortensLongAxes) {
   EXPECT_EQ(to_string(Tensor({3}, {1, 2.5f, -3})), "[1, 2.5, -3] f32[3]");
   std::string text = to_string(iota({100}));
