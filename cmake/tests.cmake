@@ -12,7 +12,7 @@ set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 # Folders whose tests do no heavy computation: optimising them takes longer than it saves.
 set(light_folders base bench cli config data gpt gpu graph io plan)
 # The largest ones in the portable folder, which has to stay small: optimised for size.
-set(large_folders cuda machine train)
+set(large_folders cuda cuda_nodes cuda_ops cuda_train engine machine scan train)
 
 function(set_up_test_code target level)
   target_link_libraries(${target} PRIVATE ${test_libraries})
