@@ -102,44 +102,55 @@ StepModel model_of(const Size& s) {
         int64_t source[] = {1};
         num = g.sum(g.mul(a, signs), source), den = g.sum(a, source);
       };
-      // Lists of synapses by target, [lanes, targets]: sources, then padding that the mask removes. Their gradient sums lists by source.
-      const bool lists = s.model == "ltcs";
-      NodeId sources = kNone, present = kNone, spread = kNone, spread_mask = kNone;
-      NodeId mask = wiring(n, 0.25, false), mask_in = wiring(s.inputs, 0.5, false);
+      NodeId mask = wiring(n, 0.25, false), mask_in = wiring(s.inputs, 0.5, false), signs = wiring(n, 0, true);
       NodeId num_in, den_in, num, den, v = h;
       synapses(g.reshape(x, {batch, s.inputs, 1}), loop.fixed(b.mul(plus(p[6]), mask_in)), loop.fixed(p[7]), loop.fixed(p[8]),
                loop.fixed(wiring(s.inputs, 0, true)), num_in, den_in);
-      NodeId lw = b.mul(plus(p[3]), mask), lsigma = p[4], lmu = p[5], lsigns = wiring(n, 0, true);
-      int64_t lanes = n;
-      if (lists) {
-        std::vector<int64_t> in_degree(size_t(n), 0), out_degree(size_t(n), 0);
-        for (int64_t i = 0; i < n * n; ++i)
-          if (double(uniform_from(random_word({7, 0, uint32_t(n)}, uint64_t(i)))) < 0.25) ++in_degree[size_t(i % n)], ++out_degree[size_t(i / n)];
-        lanes = *std::max_element(in_degree.begin(), in_degree.end());
-        const int64_t out_lanes = *std::max_element(out_degree.begin(), out_degree.end());
-        auto [by_target, source_of] = b.sort(mask, 0, true);
-        auto [by_source, target_of] = b.sort(mask, 1, true);
-        sources = b.slice(source_of, 0, 0, lanes), present = b.slice(by_target, 0, 0, lanes);
-        auto listed = [&](NodeId dense) { return b.gather(dense, sources, 0); };
-        lw = b.mul(listed(lw), present), lsigma = listed(lsigma), lmu = listed(lmu), lsigns = listed(lsigns);
-        NodeId rank = b.sub(b.cumsum(mask, 0), 1.0);  // of a synapse among those of its target
-        NodeId place = b.cast(b.add(b.mul(rank, double(n)), b.iota({n, n}, 1, DType::f32)), DType::i64);
-        spread_mask = b.stop_gradient(b.transpose(b.slice(by_source, 1, 0, out_lanes)));
-        spread = b.transpose(b.clamp(b.gather(place, b.slice(target_of, 1, 0, out_lanes), 1), 0, double(lanes * n - 1)));
-        sources = loop.fixed(sources), spread = loop.fixed(spread), spread_mask = loop.fixed(spread_mask);
-      }
-      NodeId w = loop.fixed(lw), sigma = loop.fixed(lsigma), mu = loop.fixed(lmu), signs = loop.fixed(lsigns);
+      NodeId w = b.mul(plus(p[3]), mask);
+      // ltcs: lists of the sources of each target for the sums, of the targets of each source for their gradients (nn/cells.cpp has the same as tensors).
+      std::vector<NodeId> common, of_num, of_den;
       auto rule = std::make_shared<CustomGradient>();
-      rule->vjp = [=](Graph& graph, std::span<const NodeId> operands, NodeId, NodeId d) {
-        Builder at(graph);
+      if (s.model == "ltcs") {
+        std::vector<int64_t> into(size_t(n), 0), out_of(size_t(n), 0);
+        for (int64_t i = 0; i < n * n; ++i)
+          if (double(uniform_from(random_word({7, 0, uint32_t(n)}, uint64_t(i)))) < 0.25) ++into[size_t(i % n)], ++out_of[size_t(i / n)];
+        NodeId source = b.slice(b.sort(mask, 0, true).second, 0, 0, *std::max_element(into.begin(), into.end()));
+        NodeId target = b.slice(b.sort(mask, 1, true).second, 1, 0, *std::max_element(out_of.begin(), out_of.end()));
+        auto by_target = [&](NodeId dense) { return loop.fixed(b.stop_gradient(b.gather(dense, source, 0))); };
+        auto by_source = [&](NodeId dense) { return loop.fixed(b.transpose(b.gather(dense, target, 1))); };
+        common = {loop.fixed(source), loop.fixed(b.transpose(target)), by_target(p[4]), by_target(p[5]), by_source(p[4]), by_source(p[5])};
+        of_num = {by_target(b.mul(w, signs)), by_source(b.mul(w, signs))}, of_den = {by_target(w), by_source(w)};
+        rule->vjp = [batch, n](Graph& graph, std::span<const NodeId> in, NodeId, NodeId d) {
+          Builder at(graph);
+          const int64_t rows[] = {0}, lane[] = {1};
+          NodeId from = at.take(d, in[2], 1), x = at.sub(at.reshape(in[0], {batch, 1, n}), in[6]), active = at.unary(Op::sigmoid, at.mul(in[5], x));
+          NodeId weighted = at.mul(from, in[8]), slope = at.mul(active, at.binary(Op::sub, 1.0, active)), steep = at.mul(slope, in[5]);
+          return std::vector<NodeId>{at.sum(at.mul(weighted, steep), lane),
+                                     kNone,
+                                     kNone,
+                                     kNone,
+                                     kNone,
+                                     at.sum(at.mul(weighted, at.mul(slope, x)), rows),
+                                     at.neg(at.sum(at.mul(weighted, steep), rows)),
+                                     kNone,
+                                     at.sum(at.mul(from, active), rows)};
+        };
+      } else {
+        common = {loop.fixed(w), loop.fixed(p[4]), loop.fixed(p[5]), loop.fixed(signs)};
+      }
+      auto listed_sum = [&](NodeId state, const std::vector<NodeId>& weight) {
         const int64_t lane[] = {1};
-        NodeId picked = at.take(at.reshape(d, {batch, lanes * n}), operands[1], 1);
-        return std::vector<NodeId>{at.sum(at.mul(picked, operands[2]), lane), kNone, kNone};
+        NodeId active = g.unary(Op::sigmoid, g.mul(common[2], g.sub(g.take(state, common[0], 1), common[3])));
+        std::vector<NodeId> in = {g.sum(g.mul(active, weight[0]), lane), state};
+        in.insert(in.end(), common.begin(), common.end()), in.insert(in.end(), weight.begin(), weight.end());
+        return g.graph().add(Op::custom, in, {{}, {}, rule});
       };
       NodeId cm = loop.fixed(b.mul(plus(p[2]), 6.0)), leak = loop.fixed(plus(p[0])), pull = loop.fixed(b.mul(plus(p[0]), p[1]));
       for (int i = 0; i < 6; ++i) {
-        NodeId from = lists ? g.graph().add(Op::custom, {g.take(v, sources, 1), v, spread, spread_mask}, {{}, {}, rule}) : g.reshape(v, {batch, n, 1});
-        synapses(from, w, sigma, mu, signs, num, den);
+        if (s.model == "ltcs")
+          num = listed_sum(v, of_num), den = listed_sum(v, of_den);
+        else
+          synapses(g.reshape(v, {batch, n, 1}), common[0], common[1], common[2], common[3], num, den);
         v = g.div(g.add(g.add(g.add(g.mul(cm, v), pull), num), num_in), g.add(g.add(g.add(g.add(cm, leak), den), den_in), 1e-8));
       }
       out = v;

@@ -292,7 +292,7 @@ class ScanHoist {
 
   // Arithmetic on values of the loop that are much smaller: cheaper to compute again after the loop than to put out. `spread`: of its operands.
   bool is_spread(NodeId id, const std::vector<char>& spread) const {
-    return is_elementwise(g_[id].op) && can_lift(g_, id, varies_) && std::all_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) {
+    return (is_elementwise(g_[id].op) || g_[id].op == Op::take) && can_lift(g_, id, varies_) && std::all_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) {
              while (is_strided_view(g_[in].op)) in = g_[in].in[0];
              return !inside_[in] || g_.shape(in).numel() * 8 <= g_.shape(id).numel() || spread[in];
            });

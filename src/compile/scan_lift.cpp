@@ -23,7 +23,7 @@ bool can_lift(const Graph& body, NodeId id, const std::vector<char>& varies) {
   for (NodeId in : n.in)
     if (body.shape(in).rank() >= kMaxRank) return false;
   const OpRow& r = row(n.op);
-  return r.lift && !(r.has(OpRow::fixed_first) && varies[n.in[0]]);
+  return r.lift && !(r.has(OpRow::fixed_one) && varies[n.in[0]] && varies[n.in[1]]);
 }
 
 NodeId OverTime::value(NodeId id) {

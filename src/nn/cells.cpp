@@ -242,15 +242,52 @@ struct LtcCell : Cell {
     }
     void prune() {
       for (Tensor* t : {&w, &sigma, &mu, &erev}) keep_present(*t, mask);
+      count();
+    }
+    // The most synapses of a target and of a source; 0 if so many exist that sums over all sources are as fast.
+    void count() {
+      const int64_t sources = mask.shape()[0], targets = mask.shape()[1];
+      std::vector<int64_t> into(size_t(targets), 0), out_of(size_t(sources), 0);
+      const std::vector<float> present = mask.to_floats();
+      for (int64_t i = 0; i < sources * targets; ++i)
+        if (present[size_t(i)] > 0) ++into[size_t(i % targets)], ++out_of[size_t(i / targets)];
+      lanes = *std::max_element(into.begin(), into.end()), out_lanes = *std::max_element(out_of.begin(), out_of.end());
+      if (sources < 16 || lanes * 2 > sources) lanes = 0;
     }
     Tensor w, sigma, mu, erev, mask;
+    int64_t lanes = 0, out_lanes = 0;
+  };
+
+  // Synapses as lists: the sources of each target [lanes, targets] for the sums, the targets of each source [lanes, sources] for their gradients, so that
+  // neither scatters. Present ones come first; what fills a list up has no weight.
+  struct Lists {
+    explicit Lists(const Synapses& s)
+        : source(slice(argsort(s.mask, 0, true), 0, 0, s.lanes)), target(slice(argsort(s.mask, 1, true), 1, 0, s.out_lanes)), targets(transpose(target)) {}
+    Tensor by_target(const Tensor& dense) const { return stop_gradient(gather(dense, source, 0)); }
+    Tensor by_source(const Tensor& dense) const { return transpose(gather(dense, target, 1)); }
+    // The sum over sources of weight · sigmoid(sigma · (pre - mu)). Gradients of parameters go to the lists by source.
+    Tensor sums(const Tensor& pre, const Tensor& weight, const Synapses& s) const {
+      auto forward = [](const std::vector<Tensor>& in) { return sum(sigmoid(in[4] * (take(in[0], in[1], 1) - in[5])) * in[3], {1}); };
+      auto backward = [](const std::vector<Tensor>& in, const Tensor&, const Tensor& d) {
+        const Tensor from = take(d, in[2], 1), x = reshape(in[0], {d.shape()[0], 1, in[0].shape()[1]}) - in[8], active = sigmoid(in[7] * x);
+        const Tensor g = from * in[6], slope = active * (1 - active), steep = slope * in[7];  // what both sums share is computed once
+        return std::vector<Tensor>{sum(g * steep, {1}), {}, {}, {}, {}, {}, sum(from * active, {0}), sum(g * (slope * x), {0}), -sum(g * steep, {0})};
+      };
+      return custom(forward, backward,
+                    {pre, source, targets, by_target(weight), by_target(s.sigma), by_target(s.mu), by_source(weight), by_source(s.sigma), by_source(s.mu)});
+    }
+    Tensor source, target, targets;
   };
   Tensor positive(const Tensor& x) const { return implicit ? softplus(x) : x; }
   // The sums over sources of w · erev and of w, each times the synapse's activation.
   std::pair<Tensor, Tensor> currents(const Synapses& s, const Tensor& pre) const {
     const Tensor w = positive(s.w) * s.mask;
-    const Tensor active = sigmoid(s.sigma * (reshape(pre, {pre.shape()[0], pre.shape()[1], 1}) - s.mu));
-    return {sum(active * (w * s.erev), {1}), sum(active * w, {1})};
+    if (s.lanes == 0) {
+      const Tensor active = sigmoid(s.sigma * (reshape(pre, {pre.shape()[0], pre.shape()[1], 1}) - s.mu));
+      return {sum(active * (w * s.erev), {1}), sum(active * w, {1})};
+    }
+    const Lists list(s);
+    return {list.sums(pre, w * s.erev, s), list.sums(pre, w, s)};
   }
 
   int64_t unfolds;

@@ -216,10 +216,11 @@ BatchFlow batch_take(const BatchContext& c) {
   return {SampleAxis{int((*c).attrs.ints[0]) + c.in[1]->axis, c.in[1]->inner, c.in[1]->count}};
 }
 
-// The axes of the index replace the indexed axis, so the time axis must move to the front.
+// The axes of a varying index replace the indexed axis, so the time axis must move to the front.
 NodeId lift_take(const LiftContext& c) {
   Builder& b = c.builder;
   const int axis = int(c.node.attrs.ints[0]);
+  if (c.in[0].varies) return b.graph().add(c.node.op, {c.in[0].id, c.in[1].id}, {{axis + 1}, {}, nullptr}, c.node.copy);
   const NodeId y = b.graph().add(c.node.op, {c.in[0].id, c.in[1].id}, c.node.attrs, c.node.copy);
   Shape order = {axis};
   for (int a = 0; a < b.shape(y).rank(); ++a)

@@ -76,7 +76,7 @@ constexpr std::array kRows = {
     Row{Op::gather, 2, 2, picks, tile, full, infer_gather, vjp_gather, nullptr, cost_picked, samples_gather, batch_gather, lift_axis},
     Row{Op::scatter, 3, 3, in_loop, alone, full, infer_scatter, vjp_scatter, nullptr, cost_bytes, samples_scatter, batch_mixes, nullptr},
     Row{Op::scatter_add, 3, 3, in_loop, alone, full, infer_scatter, vjp_scatter_add, nullptr, cost_bytes, samples_scatter, batch_mixes, nullptr},
-    Row{Op::take, 2, 2, picks | fixed_first, tile, full, infer_take, vjp_take, nullptr, cost_picked, samples_take, batch_take, lift_take},
+    Row{Op::take, 2, 2, picks | fixed_one, tile, full, infer_take, vjp_take, nullptr, cost_picked, samples_take, batch_take, lift_take},
     Row{Op::take_grad, 2, 2, in_loop, alone, full, infer_take_grad, vjp_take_grad, nullptr, cost_bytes, samples_take_grad, batch_mixes, nullptr},
     Row{Op::fold, 1, 1, none, alone, full, infer_fold, vjp_fold, nullptr, cost_bytes, samples_fold, batch_mixes, lift_axis},
     Row{Op::sort, 1, 1, in_loop, alone, full, infer_sort, vjp_sort, nullptr, cost_bytes, samples_sort, batch_axis, nullptr},

@@ -103,8 +103,8 @@ struct OpRow {
   // by_decomposition: uses the gradient of the decomposition and has no rule of its own.
   // real: operands are floating. truth: the result is boolean. logic: operands and result are boolean.
   // picks: reads its first operand at runtime indices, so that operand must be in memory.
-  // in_loop: cannot be computed for all steps of a loop in one operation. fixed_first: can be, if its first operand is the same in every
-  // step.
+  // in_loop: cannot be computed for all steps of a loop in one operation. fixed_one: can be, if one of its two operands is the same in
+  // every step.
   enum Traits : uint32_t {
     none = 0,
     no_gradient = 1,
@@ -118,7 +118,7 @@ struct OpRow {
     logic = 256,
     picks = 512,
     in_loop = 1024,
-    fixed_first = 2048,
+    fixed_one = 2048,
   };
   Op op = Op::count;
   int min_in = 0, max_in = 0;  // max_in -1: any number
