@@ -290,14 +290,16 @@ class Walker final : public Generated {
   // Links of unit mass at their ends: Lagrange's equations, solved for the accelerations.
   static State slope(const State& q, double torque) {
     constexpr double kLength = 0.5, kGravity = 9.81, kFriction = 0.3;
+    std::array<double, kLinks> sine, cosine;
+    for (size_t i = 0; i < kLinks; ++i) sine[i] = std::sin(q[i]), cosine[i] = std::cos(q[i]);
     std::array<std::array<double, kLinks + 1>, kLinks> m = {};
     for (size_t i = 0; i < kLinks; ++i) {
       auto below = [](size_t a, size_t b) { return double(kLinks - std::max(a, b)); };  // masses carried by both
-      double force =
-          -below(i, i) * kGravity / kLength * std::sin(q[i]) - kFriction / (kLength * kLength) * q[kLinks + i] + (i == 0 ? torque / (kLength * kLength) : 0);
+      double force = -below(i, i) * kGravity / kLength * sine[i] - kFriction / (kLength * kLength) * q[kLinks + i];
+      if (i == 0) force += torque / (kLength * kLength);
       for (size_t j = 0; j < kLinks; ++j) {
-        m[i][j] = below(i, j) * std::cos(q[i] - q[j]);
-        force -= below(i, j) * std::sin(q[i] - q[j]) * q[kLinks + j] * q[kLinks + j];
+        m[i][j] = below(i, j) * (cosine[i] * cosine[j] + sine[i] * sine[j]);
+        force -= below(i, j) * (sine[i] * cosine[j] - cosine[i] * sine[j]) * q[kLinks + j] * q[kLinks + j];
       }
       m[i][kLinks] = force;
     }

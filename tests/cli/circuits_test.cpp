@@ -21,6 +21,7 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   EXPECT_EQ(std::count(forecast.out.begin(), forecast.out.end(), '\n'), 1 + 6 + 9) << "half of a sequence is seen";
   EXPECT_EQ(read_text(ridge / "run/forecast.svg").substr(0, 4), "<svg");
   expect_refusal(ridge, 2, "--split other", "eval run --split other");
+  expect_refusal(ridge, 2, "read in fp32", "eval run precision=bf16");
   expect_refusal(ridge, 2, "already contains a run", "train cfc data=sine length=12 steps=4 --out run");
   expect_refusal(ridge, 2, "finished", "train cfc --resume run");
   expect_words(ridge, 0, "test MSE", "train cfc --resume run steps=6");

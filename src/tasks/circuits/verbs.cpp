@@ -30,13 +30,23 @@ std::string named_data(const config::Resolved& s) {
   return setting.source == "default" || setting.source.starts_with("preset") ? "" : s.get<std::vector<std::string>>("data").front();
 }
 
+// These settings are shared with other models' commands. Tensors here are f32; a forecast of one sequence is fastest on the CPU.
+void use_settings(const config::Resolved& s, const char* verb, bool any_device) {
+  note_unused(s, verb);
+  request_default_threads(thread_request(s));
+  const std::string device = s.get<std::string>("device"), precision = s.get<std::string>(s.precision_key(device));
+  if (precision != "auto" && precision != "fp32")
+    fail(ErrorCode::usage, "[{}] precision={}: recurrent models are read in fp32; leave precision out", verb, precision);
+  if (device != "auto" && device != "cpu" && !any_device) fail(ErrorCode::usage, "[{}] device={}: a forecast runs on the CPU; leave device out", verb, device);
+  if (device != "auto") use_device(device);
+}
+
 int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& settings) {
   constexpr const char* kParts[] = {"train", "validation", "test"};
   size_t part = 0;
   while (part < 3 && arguments.part != kParts[part]) ++part;
   if (part == 3) fail(ErrorCode::usage, "[eval] --split {} is not known; valid: test, validation, train", arguments.part);
-  note_unused(settings, "eval");
-  request_default_threads(thread_request(settings));
+  use_settings(settings, "eval", true);
   const TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
   if (trained.series->count(SeriesPart(part)) < 1 || trained.series->count(SeriesPart(part)) > 1'000'000)
     fail(ErrorCode::usage, "[eval] {} has no fixed {} part; use --split test", trained.series->form().name, arguments.part);
@@ -56,8 +66,7 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
 
 // The model sees the first half of a test sequence, then its own predictions.
 int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved& settings) {
-  note_unused(settings, "sample");
-  request_default_threads(thread_request(settings));
+  use_settings(settings, "sample", false);
   TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
   const int64_t seen = std::max<int64_t>(1, trained.series->form().length / 2),
                 steps = arguments.steps > 0 ? arguments.steps : trained.series->form().length - seen;
@@ -118,7 +127,7 @@ Verb circuit_verb(const char* name, const char* summary, std::vector<Verb::Optio
   options.insert(options.begin(),
                  {Verb::Option::Kind::word, "model", &arguments->model, "a run of ridge train cfc, one of its checkpoints or its model folder"});
   verb.options = std::move(options);
-  verb.footer = "Settings: data=FILE (default: what it was trained on), threads=N; see ridge config keys.";
+  verb.footer = "Settings: data=FILE (default: what it was trained on), device=auto|cpu|cuda, threads=N; see ridge config keys.";
   verb.run = [arguments, run](const config::Sources& sources) { return run(*arguments, config::resolve(sources)); };
   return verb;
 }
