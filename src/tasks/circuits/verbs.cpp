@@ -34,7 +34,7 @@ std::string named_data(const config::Resolved& s) {
 void use_settings(const config::Resolved& s, const char* verb, bool any_device) {
   note_unused(s, verb);
   request_default_threads(thread_request(s));
-  const std::string device = s.get<std::string>("device"), precision = s.get<std::string>(s.precision_key(device));
+  const std::string device = s.get<std::string>("device"), precision = s.get<std::string>(s.precision_key(device == "auto" ? "cpu" : device));
   if (precision != "auto" && precision != "fp32")
     fail(ErrorCode::usage, "[{}] precision={}: recurrent models are read in fp32; leave precision out", verb, precision);
   if (device != "auto" && device != "cpu" && !any_device) fail(ErrorCode::usage, "[{}] device={}: a forecast runs on the CPU; leave device out", verb, device);
