@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "config/words.h"
 
 namespace ridge {
@@ -189,15 +190,21 @@ int CsvReader::get() {
   return c;
 }
 
-// Skips empty lines. The strings of the last row are used again, so that a row allocates nothing.
+// Skips empty lines, except between values of a single column. The strings of the last row are used again, so that a row allocates nothing.
 bool CsvReader::read_row() {
   auto end_of_line = [&](int c) {
     if (c == '\r' && peek() == '\n') get();
     if (c == '\r' || c == '\n') ++line_;
     return c == '\r' || c == '\n' || c < 0;
   };
-  while (peek() == '\n' || peek() == '\r') end_of_line(get());
+  int64_t empty = std::exchange(empty_rows_, 0);
+  while (peek() == '\n' || peek() == '\r') end_of_line(get()), ++empty;
   if (peek() < 0) return false;
+  if (names_.size() == 1 && empty > 0) {  // values of the only column are missing there
+    empty_rows_ = empty - 1, row_line_ = line_ - empty, fields_ = 1;
+    row_[0].clear();
+    return true;
+  }
   row_line_ = line_, fields_ = 0;
   for (bool more = true; more;) {
     if (fields_ == row_.size()) {
@@ -229,6 +236,11 @@ bool CsvReader::read_row() {
       if (field.size() >= kLongestField)
         broken(quote > 0 ? quote : row_line_, fmt::format("field {} is longer than {}; is a quote not closed?", fields_, size_text(kLongestField)));
       field += char(c);
+    }
+    for (size_t at = 0; at < field.size();) {
+      const CodePoint point = code_point_at(field, at);
+      if (point.value == kNotUtf8) broken(row_line_, fmt::format("field {}: byte 0x{:02x} is not UTF-8; save the table as UTF-8", fields_, uint8_t(field[at])));
+      at += point.bytes;
     }
   }
   return true;

@@ -36,6 +36,7 @@ class CsvReader {
   int64_t line_ = 1, row_line_ = 1;
   std::vector<std::string> names_, row_;
   size_t fields_ = 0;        // of the row
+  int64_t empty_rows_ = 0;   // before the next one, in a table of one column
   bool read_ahead_ = false;  // the first row is data, since it has only numbers
 };
 

@@ -145,13 +145,14 @@ std::unique_ptr<BatchSource> ordered_series(const Series& series, SeriesPart par
   return std::make_unique<OrderedSeries>(series, part, batch, most);
 }
 
-SeriesBaselines series_baselines(const Series& series, int64_t most_tests) {
+SeriesBaselines series_baselines(const Series& series, SeriesPart part, int64_t most) {
   constexpr size_t kFeatures = 256;  // keeps the fit below a second
   constexpr int64_t kRows = 10'000;  // steps that it uses
   const SeriesForm& f = series.form();
   const size_t inputs = f.inputs.size(), outputs = f.outputs.size();
   const size_t seen = std::clamp<size_t>(kFeatures / (inputs + 1), 1, size_t(f.length));  // steps, the newest first, each with its time
-  LinearFit fit(1 + seen * (inputs + 1), outputs);
+  const bool fits = inputs < kFeatures && outputs < kFeatures;
+  LinearFit fit(fits ? 1 + seen * (inputs + 1) : 1, fits ? outputs : 1);
   std::vector<double> features(1 + seen * (inputs + 1));
   SeriesSample s(f);
   auto read = [&](size_t t) {
@@ -164,8 +165,9 @@ SeriesBaselines series_baselines(const Series& series, int64_t most_tests) {
     }
   };
   int64_t rows = 0;
-  for (int64_t n = 0; n < series.count(SeriesPart::train) && rows < kRows; ++n) {
-    series.fill(SeriesPart::train, n, s);
+  const int64_t all = series.count(SeriesPart::train), spread = std::min<int64_t>(all, kRows);  // sequences from the whole part
+  for (int64_t i = 0; fits && i < spread && rows < kRows; ++i) {
+    series.fill(SeriesPart::train, int64_t(permuted(uint64_t(i), uint64_t(all), RandomKey{1, 0, kSeriesOrder})), s);
     for (size_t t = 0; t < size_t(f.length); ++t) {
       bool begun = false;
       for (size_t o = 0; o < outputs; ++o) {
@@ -178,14 +180,14 @@ SeriesBaselines series_baselines(const Series& series, int64_t most_tests) {
   }
   fit.solve();
   double last = 0, linear = 0, targets = 0;
-  for (int64_t n = 0; n < std::min(most_tests, series.count(SeriesPart::test)); ++n) {
-    series.fill(SeriesPart::test, n, s);
+  for (int64_t n = 0; n < (most > 0 ? std::min(most, series.count(part)) : series.count(part)); ++n) {
+    series.fill(part, n, s);
     for (size_t t = 0; t < size_t(f.length); ++t) {
       if (f.classes) {
         if (s.label[t] < 0) continue;
-        read(t);
         size_t chosen = 0;
-        for (size_t o = 1; o < outputs; ++o)
+        if (fits) read(t);
+        for (size_t o = 1; o < outputs && fits; ++o)
           if (fit.predict(features, o) > fit.predict(features, chosen)) chosen = o;
         targets += 1, last += int64_t(s.last[t]) == s.label[t], linear += int64_t(chosen) == s.label[t];
         continue;
@@ -194,8 +196,8 @@ SeriesBaselines series_baselines(const Series& series, int64_t most_tests) {
       for (size_t o = 0; o < outputs; ++o) {
         const size_t at = t * outputs + o;
         if (s.weight[at] <= 0) continue;
-        if (!std::exchange(begun, true)) read(t);
-        const double a = s.last[at] - s.y[at], b = fit.predict(features, o) - s.y[at];
+        if (!std::exchange(begun, true) && fits) read(t);
+        const double a = s.last[at] - s.y[at], b = fits ? fit.predict(features, o) - s.y[at] : 0;
         targets += 1, last += a * a, linear += b * b;
       }
     }

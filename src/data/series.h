@@ -75,11 +75,11 @@ std::string table_paths(const std::string& source);                             
 std::unique_ptr<BatchSource> training_series(const Series& series, int64_t batch, uint64_t seed);
 std::unique_ptr<BatchSource> ordered_series(const Series& series, SeriesPart part, int64_t batch, int64_t most = 0);  // the first `most`; 0: all
 
-// How well simple predictors do on the test part: mean squared error, or for classes the share that is right.
+// How well simple predictors do on a part: mean squared error, or for classes the share that is right.
 struct SeriesBaselines {
   double last = 0;               // the last known value
-  std::optional<double> linear;  // least squares from the last steps, fitted to the training part; none: there is no such part
+  std::optional<double> linear;  // least squares from the last steps, fitted to the training part; none: there is no such part, or too many columns
 };
-SeriesBaselines series_baselines(const Series& series, int64_t most_tests = 2000);
+SeriesBaselines series_baselines(const Series& series, SeriesPart part = SeriesPart::test, int64_t most = 0);  // on its first `most` sequences; 0: all
 
 }  // namespace ridge

@@ -131,12 +131,12 @@ TEST(GeneratedSeries, ForecastsAreTheNextStep) {
 }
 
 TEST(GeneratedSeries, BaselinesAreThoseOfTheProblem) {
-  const SeriesBaselines adding = series_baselines(*generate_series("adding"), 500);
+  const SeriesBaselines adding = series_baselines(*generate_series("adding"), SeriesPart::test, 500);
   EXPECT_NEAR(adding.linear.value(), 1.0 / 6, 0.03) << "the variance of the sum: no linear model can use the marks";
-  const SeriesBaselines copied = series_baselines(*generate_series("copy"), 300);
+  const SeriesBaselines copied = series_baselines(*generate_series("copy"), SeriesPart::test, 300);
   EXPECT_NEAR(copied.last, 0.4, 0.06) << "the last symbol is right itself, and a quarter of the others";
   EXPECT_GT(copied.linear.value(), 0.95) << "each symbol is at a fixed distance";
-  const SeriesBaselines parity = series_baselines(*generate_series("xor"), 2000);
+  const SeriesBaselines parity = series_baselines(*generate_series("xor"), SeriesPart::test, 2000);
   EXPECT_LT(parity.linear.value(), 0.6);
   EXPECT_LT(parity.last, 0.6);
 }

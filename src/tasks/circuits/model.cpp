@@ -17,6 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kDescription = "circuit.json";
 
+// "auto:32,4", or a file that `ridge wiring --out` wrote.
+Wiring read_wiring(const std::string& text) {
+  if (!text.ends_with(".json")) return Wiring::parse(text);
+  std::ifstream in(text, std::ios::binary);
+  if (!in) fail(ErrorCode::usage, "[cfc] wiring={}: the file cannot be opened", text);
+  return Wiring::from_json(std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
 Tensor as_input(const Tensor& dt) { return reshape(dt, {dt.shape()[0], dt.shape()[1], 1}); }
 
 }  // namespace
@@ -78,11 +86,14 @@ CircuitNet make_net(const config::Resolved& s, const Series& series) {
   if (time == "auto" && f.timed) span = timed, input = !timed;
   if (span && !timed) fail(ErrorCode::usage, "[cfc] time={}: the cell {} takes no timespans; use time=input", time, a.cell);
   a.inputs = int64_t(f.inputs.size()) + input, a.projection = int64_t(f.outputs.size());
-  if (const std::string wiring = s.get<std::string>("wiring"); !wiring.empty()) a.wiring = {Wiring::parse(wiring)};
+  if (const std::string wiring = s.get<std::string>("wiring"); !wiring.empty()) a.wiring = {read_wiring(wiring)};
   const std::optional<int64_t> units = s.get<std::optional<int64_t>>("units");
   const bool preset_units = s.setting("units").source.starts_with("preset");  // a wiring has its own number
   if (a.wiring.empty() || (units && !preset_units)) a.units = units.value_or(64);
   a.layers = s.get<int64_t>("layers"), a.bidirectional = s.get<bool>("bidirectional");
+  const bool forecast = !f.classes && (!series.fitted().empty() || std::any_of(f.feedback.begin(), f.feedback.end(), [](int64_t i) { return i >= 0; }));
+  if (a.bidirectional && forecast)
+    fail(ErrorCode::usage, "[cfc] bidirectional=true would read the values to forecast ({}); it is for classes and for targets at the end", f.what);
   const bool mixes = timed && a.cell != "ctgru";  // a preset's mixed memory is for cells that can have it
   a.mixed_memory = s.get<bool>("mixed_memory") && (mixes || !s.setting("mixed_memory").source.starts_with("preset"));
   if (a.cell == "cfc") {

@@ -18,6 +18,11 @@ std::string figure(double value, bool classes) { return classes ? fmt::format("{
 
 }  // namespace
 
+std::string_view name(SeriesPart part) {
+  constexpr std::string_view names[] = {"train", "validation", "test"};
+  return names[size_t(part)];
+}
+
 std::vector<float> predict(const CircuitNet& net, const BatchSource& source, int64_t number) {
   std::vector<Tensor> in;
   std::vector<std::byte*> places;
@@ -36,7 +41,7 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
   const std::unique_ptr<BatchSource> source = ordered_series(series, part, batch);
   const size_t outputs = f.outputs.size(), length = size_t(f.length);
   CircuitReport r;
-  r.classes = f.classes, r.sequences = n, r.outputs = f.outputs;
+  r.part = part, r.classes = f.classes, r.sequences = n, r.outputs = f.outputs;
   r.confusion.assign(f.classes ? outputs * outputs : 0, 0);
   SeriesSample s(f);
   double sum = 0, count = 0;
@@ -70,16 +75,17 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
     }
   }
   r.error = sum / count;
-  if (part == SeriesPart::test) r.best = series.best(), r.best_reason = series.best_reason(), r.baselines = series_baselines(series);
+  r.baselines = series_baselines(series, part);
+  if (part == SeriesPart::test && (net.span || net.input || !f.timed)) r.best = series.best(), r.best_reason = series.best_reason();
   if (!f.classes)
     r.picture = series_svg(fmt::format("{}: prediction and truth", f.name),
-                           fmt::format("{}; the first test sequence, mean squared error over all {:.4g}", f.what, r.error), panels);
+                           fmt::format("{}; the first {} sequence, mean squared error over all {:.4g}", f.what, name(part), r.error), panels);
   return r;
 }
 
 std::vector<std::string> CircuitReport::lines() const {
   const char* const what = classes ? "accuracy" : "MSE";
-  std::vector<std::string> out = {fmt::format("test {} {} on {}", what, figure(error, classes), counted(sequences, "sequence"))};
+  std::vector<std::string> out = {fmt::format("{} {} {} on {}", name(part), what, figure(error, classes), counted(sequences, "sequence"))};
   if (best) {
     out[0] += fmt::format("; best possible {}", figure(*best, classes));
     if (!classes && *best > 0) out[0] += fmt::format(", reached within {:.3f} x", error / *best);

@@ -81,7 +81,7 @@ class CircuitRun final : public TaskRun {
     task.feed = data_feed(*train_, *step, trainer), task.validation = validation_.get();
     if (series_->form().classes) task.score = {.name = "accuracy", .unit = {}, .higher_is_better = true};
     task.texts["circuit.json"] = net_->json(*series_, source_);
-    task.identity = {{"data", series_->identity()}, {"model", model_text()}};
+    task.identity = {{"data", series_->identity()}, {"model", model_text()}, {"prediction", series_->form().what}};
     for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "optimizer", "seed"})
       task.settings[key] = s.get<std::string>(key);
     return task;

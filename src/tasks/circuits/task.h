@@ -45,8 +45,11 @@ struct TrainedCircuit {
 bool is_circuit(const std::filesystem::path& model);
 TrainedCircuit load_circuit(const std::filesystem::path& model, const std::string& source = {}, int64_t length = 0);
 
+std::string_view name(SeriesPart part);
+
 // How well a model predicts a part of the data.
 struct CircuitReport {
+  SeriesPart part = SeriesPart::test;
   bool classes = false;
   int64_t sequences = 0;
   double error = 0;            // mean squared error, or the share of right classes

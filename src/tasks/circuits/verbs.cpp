@@ -27,7 +27,10 @@ struct CircuitArguments {
 // Data named on the command line replaces that of the run.
 std::string named_data(const config::Resolved& s) {
   const auto& setting = s.setting("data");
-  return setting.source == "default" || setting.source.starts_with("preset") ? "" : s.get<std::vector<std::string>>("data").front();
+  if (setting.source == "default" || setting.source.starts_with("preset")) return "";
+  const auto named = s.get<std::vector<std::string>>("data");
+  if (named.size() != 1) fail(ErrorCode::usage, "[data] {} data sets are named, one is needed; files of one set are joined by '+'", named.size());
+  return named[0];
 }
 
 // These settings are shared with other models' commands. Tensors here are f32; a forecast of one sequence is fastest on the CPU.
@@ -42,9 +45,8 @@ void use_settings(const config::Resolved& s, const char* verb, bool any_device) 
 }
 
 int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& settings) {
-  constexpr const char* kParts[] = {"train", "validation", "test"};
   size_t part = 0;
-  while (part < 3 && arguments.part != kParts[part]) ++part;
+  while (part < 3 && arguments.part != name(SeriesPart(part))) ++part;
   if (part == 3) fail(ErrorCode::usage, "[eval] --split {} is not known; valid: test, validation, train", arguments.part);
   use_settings(settings, "eval", true);
   const TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
@@ -68,8 +70,8 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
 int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved& settings) {
   use_settings(settings, "sample", false);
   TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
-  const int64_t seen = std::max<int64_t>(1, trained.series->form().length / 2),
-                steps = arguments.steps > 0 ? arguments.steps : trained.series->form().length - seen;
+  int64_t seen = std::max<int64_t>(1, trained.series->form().length / 2);
+  const int64_t steps = arguments.steps > 0 ? arguments.steps : trained.series->form().length - seen;
   if (trained.series->fitted().empty() && seen + steps > trained.series->form().length)
     trained = load_circuit(arguments.model, named_data(settings), seen + steps);  // the same sequences, continued
   const SeriesForm& f = trained.series->form();
@@ -80,6 +82,11 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
     fail(ErrorCode::usage, "[sample] there is no test sequence {}; there are {}, from 0", arguments.sequence, trained.series->count(SeriesPart::test));
   SeriesSample s(f);
   trained.series->fill(SeriesPart::test, arguments.sequence, s);
+  int64_t length = f.length;  // without padding
+  while (length > 1 && std::all_of(s.weight.begin() + (length - 1) * int64_t(f.outputs.size()), s.weight.begin() + length * int64_t(f.outputs.size()),
+                                   [](float w) { return w <= 0; }))
+    --length;
+  if (length < f.length) seen = std::max<int64_t>(1, length / 2);
   const size_t inputs = f.inputs.size(), outputs = f.outputs.size();
   CircuitStream stream(net.rnn);
   std::vector<float> x(inputs + 1), out(outputs);
@@ -90,7 +97,7 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   std::puts(head.c_str());
   double time = 0, free_from = 0;
   for (int64_t t = 0; t < seen + steps; ++t) {
-    const bool known = t < f.length;
+    const bool known = t < length;
     const float dt = known ? s.dt[size_t(t)] : 1;
     if (t < seen || !known)
       for (size_t i = 0; i < inputs && known; ++i) x[i] = s.x[size_t(t) * inputs + i];
