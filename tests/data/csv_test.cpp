@@ -40,6 +40,7 @@ TEST(Csv, ReadsWhatProgramsWrite) {
   EXPECT_EQ(rows_of("a,b\n\"x,\"\"y\"\"\r\nz\",\n"), (Table{{"a", "b"}, {"x,\"y\"\r\nz", ""}}));
   EXPECT_EQ(rows_of("1;2,5\n3;4\n"), (Table{{"1", "2"}, {"1", "2,5"}, {"3", "4"}})) << "no header: columns are numbered";
   EXPECT_EQ(rows_of("a,,b\n1,2,3\n")[0], (std::vector<std::string>{"a", "2", "b"}));
+  EXPECT_EQ(rows_of("a\n\n1\n\n\n2\n\n"), (Table{{"a"}, {""}, {"1"}, {""}, {""}, {"2"}})) << "the value of a single column is missing";
   EXPECT_EQ(rows_of("\"a;b\",c\n1,2\n")[0], (std::vector<std::string>{"a;b", "c"})) << "separators in quotes do not count";
 }
 
@@ -47,6 +48,9 @@ TEST(Csv, ErrorsNameThePlace) {
   auto error = [](const std::string& text) { return std::string(error_of([&] { rows_of(text); }).what()); };
   EXPECT_TRUE(mentions(error("a,b\n1,2\n1,2,3\n"), "t.csv:3: 3 fields, but the first line has 2"));
   EXPECT_TRUE(mentions(error("a,b\n1,2\n\"x\ny,1\n"), "t.csv:3: a quoted field is not closed"));
+  EXPECT_TRUE(mentions(error("a,Temp \xb0"
+                             "C\n1,2\n"),
+                       "t.csv:1: field 2: byte 0xb0 is not UTF-8"));
   EXPECT_TRUE(mentions(error("a,b\n1,\"x\"y\n"), "t.csv:2: field 2: text follows the closing quote"));
   EXPECT_TRUE(mentions(error("a,b,a\n"), "t.csv:1: columns 1 and 3 are both named 'a'"));
   EXPECT_TRUE(mentions(error("\xff\xfe"
@@ -144,6 +148,31 @@ TEST(Tables, NewDataIsScaledLikeTheTrainingData) {
   const auto again = read_tables(folder / "t.csv", o);
   EXPECT_EQ(again->count(SeriesPart::test), series->count(SeriesPart::test)) << "the same data has the same parts";
   EXPECT_EQ(again->identity(), series->identity());
+}
+
+// A quiet beginning and a loud end: the fit and the errors are of all sequences, and a table too wide for a fit has none.
+TEST(Tables, BaselinesCoverThePart) {
+  const TempFolder folder;
+  std::string text = "v\n";
+  for (int i = 0; i < 4000; ++i) text += std::to_string((i > 2000 ? 5 : 0.1) * std::sin(0.9 * i)) + "\n";
+  write_text(folder / "t.csv", text);
+  const auto series = read_tables(folder / "t.csv", {.window = 16});
+  SeriesSample s(series->form());
+  double last = 0, n = 0;
+  for (int64_t i = 0; i < series->count(SeriesPart::test); ++i) {
+    series->fill(SeriesPart::test, i, s);
+    for (size_t t = 0; t < s.y.size(); ++t)
+      if (s.weight[t] > 0) last += std::pow(double(s.y[t]) - s.x[t], 2), ++n;
+  }
+  const SeriesBaselines b = series_baselines(*series);
+  EXPECT_NEAR(b.last, last / n, 1e-6 * b.last);
+  EXPECT_LT(b.linear.value(), 0.05 * b.last) << "two values determine a sine";
+  EXPECT_NE(series_baselines(*series, SeriesPart::validation).last, b.last);
+  std::string head, row;
+  for (int i = 0; i < 300; ++i) head += "c" + std::to_string(i) + (i < 299 ? "," : "\n"), row += std::string(i % 7 ? "1" : "2") + (i < 299 ? "," : "\n");
+  for (int i = 0; i < 40; ++i) head += row, row[0] = char('1' + i % 3);
+  write_text(folder / "wide.csv", head);
+  EXPECT_FALSE(series_baselines(*read_tables(folder / "wide.csv", {.window = 4})).linear);
 }
 
 TEST(Tables, ClassesOfRowsAndOfSequences) {

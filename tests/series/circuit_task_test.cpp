@@ -88,6 +88,10 @@ TEST_F(CircuitTask, LeavesAModelThatCanBeUsedOnItsOwn) {
   const CircuitReport r = report_circuit(*model.net, *model.series);
   EXPECT_NEAR(r.error, figure(s, "mse"), 1e-6 * r.error) << "the same weights and data";
   EXPECT_EQ(figure(s, "best_possible"), 0);
+  const CircuitReport validation = report_circuit(*model.net, *model.series, SeriesPart::validation);
+  EXPECT_TRUE(mentions(validation.lines()[0], "validation MSE")) << validation.lines()[0];
+  EXPECT_GT(validation.baselines.last, 0);
+  EXPECT_FALSE(validation.best);
   EXPECT_GT(figure(s, "last_value"), figure(s, "linear"));
   ASSERT_GE(s.results.size(), 2u);
   EXPECT_TRUE(mentions(s.results[0], "test MSE")) << s.results[0];
@@ -130,6 +134,8 @@ TEST_F(CircuitTask, MistakesAreExplained) {
   EXPECT_TRUE(mentions(error({"cell=lstm", "time=span"}), "takes no timespans"));
   EXPECT_TRUE(mentions(error({"preset=xor", "residual=true"}), "residual=true"));
   EXPECT_TRUE(mentions(error({"data=none.csv"}), "none.csv"));
+  EXPECT_TRUE(mentions(error({"bidirectional=true"}), "would read the values to forecast"));
+  EXPECT_TRUE(mentions(error({"wiring=none.json"}), "none.json: the file cannot be opened"));
   EXPECT_TRUE(mentions(error({"wiring=auto:4,3"}), "output"));
   EXPECT_TRUE(mentions(error_of([] { load_circuit("nothing"); }).what(), "circuit.json"));
 }
