@@ -55,6 +55,13 @@ TEST_P(RowBlocks, ComputeWhatStepsCompute) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RowBlocks, ::testing::Range(0, 6));
 
+TEST(RowBlocks, HaveRowsForFourThreads) {
+  for (auto [batch, blocks] : {std::pair(64, "4 blocks of up to 16 rows"), {32, "4 blocks of up to 8 rows"}, {1, "1 block of up to 1 row"}}) {
+    Loop loop = make_loop(cells()[1], {.steps = 4, .batch = batch, .inputs = 8, .width = 128});
+    EXPECT_TRUE(has(notes_of(loop.graph, loop.inputs, loop.results), blocks)) << notes_of(loop.graph, loop.inputs, loop.results).back();
+  }
+}
+
 TEST(RowBlocks, CutAnOddBatchEvenly) {
   for (const Cell& cell : {cells()[1], cells()[2]}) {
     Loop loop = make_loop(cell, {.steps = 3, .batch = 1057, .inputs = 5, .width = 8, .reverse = true, .reset = true});
@@ -121,6 +128,7 @@ TEST(RowBlocks, SayWhyNot) {
   EXPECT_TRUE(has(notes(plain, {}), "has no axis")) << notes(plain, {}).back();
   auto weighted = [](Builder& s, NodeId h, NodeId x) { return s.add(s.mul(s.unary(Op::exp, h), 0.5), x); };
   EXPECT_TRUE(has(notes(weighted, {1, 1 << 20}), "too few rows for blocks")) << notes(weighted, {1, 1 << 20}).back();
+  EXPECT_TRUE(has(notes(plain, {1, 6}), "1 block of up to 1 row, all steps at a time")) << notes(plain, {1, 6}).back();
   EXPECT_TRUE(has(notes(plain, {6, 6}), "1 block of up to 6 rows, all steps at a time")) << notes(plain, {6, 6}).back();
 }
 

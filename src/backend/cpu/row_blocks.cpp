@@ -154,7 +154,8 @@ class RowCheck {
       if (a.operand < 0 || empty || !is_written(operands[size_t(a.operand)].owner)) continue;
       if (a.gather >= 0) loops.push_back({0, a.gather_size - 1, a.gather_stride});
       const ProgramOperand& o = operands[size_t(a.operand)];
-      if (!stays(a.offset + o.offset / size_of(a.dtype), loops, a.strides[row.axis] * row.inner, row_size(o.owner))) return false;
+      const int64_t row_step = rows_ > 1 ? a.strides[row.axis] * row.inner : row_size(o.owner);
+      if (!stays(a.offset + o.offset / size_of(a.dtype), loops, row_step, row_size(o.owner))) return false;
     }
     return true;
   }
@@ -173,7 +174,7 @@ bool blocks_pay(const RowCheck& check, size_t blocks, size_t kernels) {
   constexpr double kFlopsPerNs = 100, kPointNs = 0.4, kMeetNs = 1500, kStartNs = 100;
   const double step = double(check.rows()) * (double(check.weight_bytes()) / 4 * 2 / kFlopsPerNs + check.row_points() * kPointNs);
   double in_blocks = 0, in_steps = 0;
-  for (size_t threads : {1, 2, 4, 8}) {
+  for (size_t threads : {1, 2, 4}) {
     in_blocks += step * double((blocks + threads - 1) / threads) / double(blocks);
     in_steps += step / double(threads) + double(kernels) * (threads > 1 ? kMeetNs : kStartNs);
   }
@@ -185,7 +186,8 @@ bool blocks_pay(const RowCheck& check, size_t blocks, size_t kernels) {
 std::vector<int64_t> choose_blocks(const RowCheck& check) {
   constexpr int64_t kRows = 16, kRowsOfLarge = 32, kL2 = 1 << 20;
   constexpr double kPoints = 4096;
-  int64_t rows = check.weight_bytes() > kL2 / 2 ? kRowsOfLarge : kRows;
+  int64_t rows =
+      std::clamp(check.rows() / 4, kRows / 2, check.weight_bytes() > kL2 / 2 ? kRowsOfLarge : kRows);  // at least four blocks, if that leaves a tile each
   if (check.weight_bytes() == 0) rows = std::max<int64_t>(1, int64_t(kPoints / std::max(1., check.kernel_points())));
   const int64_t blocks = std::max<int64_t>(1, (check.rows() + rows - 1) / rows);
   std::vector<int64_t> first;
