@@ -248,7 +248,7 @@ class ScanHoist {
       stack.pop_back();
       if (!movable_[id] || late_[id]) continue;
       late_[id] = g_[id].op == Op::reduce_sum;
-      if (is_elementwise(g_[id].op) || is_strided_view(g_[id].op)) stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
+      if (is_elementwise(g_[id].op) || is_view(g_[id].op)) stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
     }
     for (NodeId id : order_) {
       if (!movable_[id]) continue;

@@ -380,8 +380,9 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
   for (const Tensor& t : carry_in) bind(t, body->carry_in);
   for (const Tensor& t : all_x) bind(t, body->sequence_in);
   std::vector<Tensor> constants;
-  auto as_constant = [&](NodeId id) {
+  auto as_constant = [&](auto& self, NodeId id) -> void {
     if (known.count(id) || lazy->graph[id].op == Op::literal) return;
+    if (lazy->graph[id].op == Op::expand) return self(self, lazy->graph[id].in[0]);  // a copy for every row would cost memory, and its gradient too
     NodeId inner = body->graph.input(lazy->graph.type(id), "constant");
     body->constant_in.push_back(inner);
     known[id] = inner;
@@ -393,10 +394,10 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
     varies[id] |= drawn_here(id);
     if (!varies[id] || known.count(id)) continue;
     for (NodeId in : lazy->graph[id].in)
-      if (!varies[in]) as_constant(in);
+      if (!varies[in]) as_constant(as_constant, in);
   }
   for (NodeId r : roots)
-    if (!varies[r]) as_constant(r);
+    if (!varies[r]) as_constant(as_constant, r);
   std::vector<NodeId> moved;
   for (NodeId r : roots) moved.push_back(import_nodes(body->graph, lazy->graph, {&r, 1}, known)[0]);
   body->carry_out.assign(moved.begin(), moved.begin() + long(carry.size()));

@@ -23,8 +23,7 @@ struct LoopCase {
   std::function<Next(Builder&, const Nodes& carry, const Nodes& x, const Nodes& w)> step;
   int64_t steps = 5;
   bool reverse = false;
-  bool entered = false;          // also returns the carries at the start of each step
-  bool keeps_rows_apart = true;  // backward as well; otherwise sums over the batch stay in its loop
+  bool entered = false;  // also returns the carries at the start of each step
 };
 
 inline Type floats(Shape shape) { return {DType::f32, std::move(shape)}; }
@@ -107,8 +106,7 @@ inline std::vector<LoopCase> product_free_cases(int64_t batch = 17, int64_t widt
                  },
                  4,
                  false,
-                 true,
-                 false});
+                 true});
   // Columns of a small state that mix, a count and an index.
   all.push_back({"small state",
                  {floats({batch, 4}), {DType::i32, {batch}}},
@@ -151,10 +149,7 @@ inline std::vector<LoopCase> product_cases(int64_t batch = 5, int64_t width = 12
                    const NodeId h = b.mul(sig(b, b.add(part(3), b.mul(cell, peep(2)))), b.unary(Op::tanh, cell));
                    return LoopCase::Next{{h, cell}, {h}};
                  },
-                 4,
-                 false,
-                 false,
-                 false});
+                 4});
   // Two carries that drive each other.
   all.push_back({"coupled oscillator",
                  {row, row},
@@ -198,10 +193,29 @@ inline std::vector<LoopCase> product_cases(int64_t batch = 5, int64_t width = 12
                    }
                    return LoopCase::Next{{v}, {v}};
                  },
-                 3,
-                 false,
-                 false,
-                 false});
+                 3});
+  // Pairs that are summed over both of their units: too many values of a row for registers.
+  all.push_back({"pairs in both directions",
+                 {row},
+                 {row},
+                 {square},
+                 [](Builder& b, const Nodes& c, const Nodes& x, const Nodes& w) {
+                   const int64_t n = b.shape(c[0])[1], rows = b.shape(c[0])[0], first[] = {1}, second[] = {2};
+                   const NodeId s = b.unary(Op::tanh, b.add(b.mul(b.reshape(c[0], {rows, n, 1}), b.reshape(x[0], {rows, 1, n})), w[0]));
+                   return LoopCase::Next{{b.mul(b.sub(b.sum(s, first), b.sum(s, second)), 0.3)}, {}};
+                 },
+                 3});
+  // Lists of synapses: each unit reads some others, by number.
+  all.push_back({"lists",
+                 {row},
+                 {row},
+                 {{DType::i64, {3, width}}, floats({3, width})},
+                 [](Builder& b, const Nodes& c, const Nodes& x, const Nodes& w) {
+                   const int64_t lanes[] = {1};
+                   const NodeId active = sig(b, b.mul(b.stop_gradient(b.take(c[0], w[0], 1)), w[1]));
+                   return LoopCase::Next{{b.unary(Op::tanh, b.add(b.mul(c[0], 0.5), b.add(b.sum(active, lanes), x[0])))}, {}};
+                 },
+                 4});
   return all;
 }
 

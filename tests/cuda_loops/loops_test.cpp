@@ -42,7 +42,7 @@ TEST_F(GpuLoops, WithoutProductsAreOneKernelEach) {
   for (const LoopCase& c : product_free_cases()) {
     const Loop both = make_case_loop(c, true);
     expect_resident(make_case_loop(c, false), 1, c.name);
-    if (c.keeps_rows_apart) expect_resident(both, 2, c.name);
+    expect_resident(both, 2, c.name);
     check(both, c.steps, c.name);
   }
 }
@@ -51,7 +51,7 @@ TEST_F(GpuLoops, WithProductsAreOneKernelEach) {
   for (const LoopCase& c : product_cases()) {
     const Loop both = make_case_loop(c, true);
     expect_resident(make_case_loop(c, false), 1, c.name);
-    if (c.keeps_rows_apart) expect_resident(both, 2, c.name);
+    expect_resident(both, 2, c.name);
     check(both, c.steps, c.name);
   }
 }
@@ -156,7 +156,7 @@ TEST(CudaLoops, RefusalsHaveReasons) {
         [](Builder& b, const Nodes& c, const Nodes&, const Nodes& w) {
           return LoopCase::Next{{b.unary(Op::tanh, b.matmul(c[0], w[0]))}, {}};
         }},
-       "at most 1024 stay on a multiprocessor"},
+       "a product over 2000 elements"},
       {{"large weights",
         {floats({2, 400})},
         {},

@@ -38,10 +38,13 @@ TEST(CudaCircuits, TrainWithOneKernelPerLoop) {
     a.cell = cell, a.inputs = 8, a.units = units;
     return a;
   };
-  CircuitArgs two = args("cfc", 64), one = args("cfc", 64);
+  CircuitArgs two = args("cfc", 64), one = args("cfc", 64), liquid = args("ltc", 0), dense = args("ltc", 32);
+  liquid.wiring = {Wiring::random(66, 4, 0.75)};
   two.backbone_units = 64, two.backbone_layers = 2, one.backbone_units = 128, one.backbone_layers = 1;
   for (const auto& [name, a, batch, steps] : {std::tuple("two layers", two, 64, 16),
                                               {"one layer", one, 64, 32},
+                                              {"ltc", liquid, 16, 300},
+                                              {"dense ltc", dense, 16, 20},
                                               {"lstm", args("lstm", 128), 64, 128},
                                               {"gru", args("gru", 64), 64, 20},
                                               {"mingru", args("mingru", 64), 64, 20},
@@ -49,6 +52,8 @@ TEST(CudaCircuits, TrainWithOneKernelPerLoop) {
     const std::vector<std::string> notes = loops_of(a, batch, steps);
     EXPECT_EQ(notes.size() % 2, 0u) << name;
     EXPECT_GE(notes.size(), 2u) << name;
+    if (std::getenv("TEST_PRINT"))
+      for (const std::string& note : notes) fmt::print("{}: {}\n", name, note);
     for (const std::string& note : notes) EXPECT_NE(note.find(" steps: resident"), std::string::npos) << name << ": " << note;
   }
 }

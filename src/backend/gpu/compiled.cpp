@@ -47,7 +47,7 @@ class Nothing final : public Kernel {
 // A loop over time: one kernel for all steps, or the kernels of every step one after another, whichever is measured to be faster.
 struct CompiledProgram::Scan {
   Scan(const ProgramKernel& kernel, const KernelMaker& maker)
-      : resident(make_loop_kernels(kernel, maker.chip())),
+      : resident(kernel.loop->body.row_blocks ? make_loop_kernels(kernel, maker.chip()) : LoopKernels{{}, "the pass row_blocks is switched off"}),
         operand_bytes(loop_operand_bytes(*kernel.loop)),
         frame(std::move(kernel.loop->frame)),
         in(frame.inputs.size()),

@@ -16,10 +16,10 @@ namespace {
 using Kind = TileNode::Kind;
 using Form = TileGroup::Template;
 
-constexpr int64_t kWidest = 1024;                           // points of a row
+constexpr int64_t kWidest = 1 << 14, kDeepest = 1024;       // points of a row; of a product
 constexpr int64_t kNarrow = 16, kNarrowSum = 64;            // rows that one thread can take: of each value, of all together
 constexpr int kMostSlots = 128;                             // values of a thread in registers
-constexpr int kMostThreads = 512, kFewThreads = 128;        // of a block that exchanges values
+constexpr int kMostThreads = 512, kFullThreads = 256;       // of a block that exchanges values; that can use all registers
 constexpr int kMostSums = 32;                               // of a thread, for products
 constexpr int64_t kReach = (int64_t(1) << 31) - (1 << 20);  // element numbers are 32 bits
 
@@ -134,7 +134,7 @@ class LoopPlanner {
     if (count % loop_.rows != 0 || count == 0) refuse_loop("{} is not made of {} rows", to_string(type), loop_.rows);
     if (count >= kReach) refuse_loop("{} has more than 2^31 elements", to_string(type));
     if (count / loop_.rows > kWidest)
-      refuse_loop("rows of {}: {} elements of {}; at most {} stay on a multiprocessor", loop_.rows, count / loop_.rows, to_string(type), kWidest);
+      refuse_loop("a row of {} has {} elements; at most {} stay on a multiprocessor", to_string(type), count / loop_.rows, kWidest);
     loop_.values.push_back({.dtype = type.dtype, .width = count / loop_.rows});
     return known->second;
   }
@@ -181,7 +181,8 @@ class LoopPlanner {
     if (p.batches != 1) refuse_loop("a batch of {} products", p.batches);
     if (p.rows != loop_.rows || p.m.size() > 1 || p.n.size() > 1 || p.k.size() > 1)
       refuse_loop("{}: a product of [{}, {}] and [{}, {}] is not one of {} rows", kernel.name, p.rows, p.depth, p.depth, p.columns, loop_.rows);
-    if (p.depth == 0 || p.columns > kWidest || p.depth > kWidest) refuse_loop("{}: a product over {} elements to {} columns", kernel.name, p.depth, p.columns);
+    if (p.depth == 0 || p.columns > kDeepest || p.depth > kDeepest)
+      refuse_loop("{}: a product over {} elements to {} columns", kernel.name, p.depth, p.columns);
     LoopProduct product;
     const LoopAccess from = access_to(a, false), weights = access_to(b, false);
     if (from.value < 0) refuse_loop("{}: a product of values that are known before the loop", kernel.name);
@@ -315,10 +316,11 @@ class LoopPlanner {
         if (to.value < 0) continue;
         const TileAccess& access = nest.group.accesses[size_t(node.access)];
         LoopValue& v = loop_.values[size_t(to.value)];
-        to.own = v.uniform || owns(nest, access, loop_.columns);
+        to.own = v.uniform || (owns(nest, access, loop_.columns) && !loop_.is_wide(nest));
         to.shift = access.offset / loop_.columns;
         if (!to.own) v.shared = true, v.registers = v.registers && node.kind == Kind::load;
       }
+    for (LoopValue& v : loop_.values) v.registers = v.registers && (loop_.columns == 1 || loop_.slots(v.width) <= ResidentLoop::kMostSlotsOfNest);
     for (size_t c = 0; c < loop_.carries; ++c) {
       LoopValue &in = loop_.values[size_t(loop_.entering[c])], &out = loop_.values[size_t(loop_.leaving[c])];
       in.registers = out.registers = in.registers && out.registers;
@@ -330,6 +332,12 @@ class LoopPlanner {
         if (to.value >= 0) to.own = to.own && loop_.values[size_t(to.value)].registers;
   }
 
+  // The value that an access of this kind goes to; -1: none.
+  static int value_of(const LoopNest& nest, const TileNode& node, Kind kind) {
+    return node.kind == kind && node.access >= 0 ? nest.accesses[size_t(node.access)].value : -1;
+  }
+
+  // A nest runs one stage after those whose values it exchanges, and in the stage of others that it reads.
   void order_stages() {
     for (LoopNest& nest : loop_.nests) {
       auto after = [&](int value, bool exchanged) {
@@ -339,17 +347,47 @@ class LoopPlanner {
         nest.stage = std::max(nest.stage, v.stage + int(exchanged));
       };
       for (const TileNode& node : nest.group.nodes)
-        if (node.kind == Kind::load && node.access >= 0 && nest.accesses[size_t(node.access)].value >= 0)
-          after(nest.accesses[size_t(node.access)].value, !nest.accesses[size_t(node.access)].own);
+        if (const int v = value_of(nest, node, Kind::load); v >= 0) after(v, !nest.accesses[size_t(node.access)].own);
       if (nest.product) after(nest.product->value, true);
       for (const TileNode& node : nest.group.nodes)
-        if (node.kind == Kind::store && nest.accesses[size_t(node.access)].value >= 0) {
-          int& stage = loop_.values[size_t(nest.accesses[size_t(node.access)].value)].stage;
+        if (const int v = value_of(nest, node, Kind::store); v >= 0) {
+          int& stage = loop_.values[size_t(v)].stage;
           stage = std::max(stage, nest.stage);
         }
       loop_.stages = std::max(loop_.stages, nest.stage + 1);
     }
+    delay_wide_nests();
     std::stable_sort(loop_.nests.begin(), loop_.nests.end(), [](const LoopNest& a, const LoopNest& b) { return a.stage < b.stage; });
+    for (LoopValue& v : loop_.values) v.stage = v.first = v.last = -1;
+    for (const LoopNest& nest : loop_.nests)
+      for (const TileNode& node : nest.group.nodes) {
+        if (const int v = value_of(nest, node, Kind::load); v >= 0) loop_.values[size_t(v)].last = nest.stage;
+        if (nest.product) loop_.values[size_t(nest.product->value)].last = nest.stage;
+        if (const int v = value_of(nest, node, Kind::store); v >= 0) {
+          LoopValue& x = loop_.values[size_t(v)];
+          x.first = x.first < 0 ? nest.stage : x.first;
+          x.stage = x.last = nest.stage;
+        }
+      }
+  }
+
+  // Wide nests run as late as their readers allow, so that fewer of their large values exist at a time.
+  void delay_wide_nests() {
+    for (size_t i = loop_.nests.size(); i-- > 0;) {
+      LoopNest& nest = loop_.nests[i];
+      int limit = INT32_MAX;
+      for (const TileNode& node : nest.group.nodes) {
+        const int v = value_of(nest, node, Kind::store);
+        if (v < 0) continue;
+        if (loop_.values[size_t(v)].carry >= 0) limit = nest.stage;
+        for (const LoopNest& reader : loop_.nests) {
+          for (const TileNode& other : reader.group.nodes)
+            if (value_of(reader, other, Kind::load) == v) limit = std::min(limit, reader.stage - 1);
+          if (reader.product && reader.product->value == v) limit = std::min(limit, reader.stage - 1);
+        }
+      }
+      if (loop_.is_wide(nest) && limit != INT32_MAX) nest.stage = std::max(nest.stage, limit);
+    }
   }
 
   void set_lanes(int lanes) {
@@ -374,9 +412,7 @@ class LoopPlanner {
     for (const LoopNest& n : loop_.nests) deepest = std::max({deepest, n.reduced, n.product ? (n.product->depth + 3) / 4 : 1});
     // The number of lanes decides the order of sums, so it depends on the step alone and not on the number of rows.
     set_lanes(1);
-    constexpr int64_t kWeights = 112;  // that leave enough registers for everything else
-    for (int lanes = 2; lanes <= 32 && lanes / 2 < deepest; lanes *= 2) {
-      if (loop_.threads() >= kFewThreads * 2 && weights_of_thread() <= kWeights) break;
+    for (int lanes = 2; lanes <= 32 && lanes / 2 < deepest && loop_.threads() < kFullThreads; lanes *= 2) {
       const int before = loop_.lanes;
       set_lanes(lanes);
       if (loop_.threads() > kMostThreads) {
@@ -392,10 +428,11 @@ class LoopPlanner {
       loop_.rows_each *= 2;
     if (slots * loop_.rows_each > kMostSlots) refuse_loop("a thread has {} values of a row; at most {} stay in registers", slots, kMostSlots);
     loop_.ahead = reduces ? 1 : slots * loop_.rows_each > 24 ? 2 : 4;
-    // What a step needs besides weights is known only to the compiler: the most that weights can have, and what leaves room for every value.
-    const int registers = loop_.threads() <= 256 ? 255 : 128;
-    auto room = [&](int others) { return int(std::clamp<int64_t>(registers - others, 0, weights_of_thread()) / 4 * 4); };
-    budgets_ = {room(44 + loop_.rows_each * (carried + sums)), room(64 + loop_.rows_each * (slots + sums)), room(112 + loop_.rows_each * (slots + sums))};
+    // How many registers a step needs besides weights is known only to the compiler: the most that weights can have, and two candidates with fewer.
+    const int registers = loop_.threads() <= kFullThreads ? 255 : 128;
+    const int64_t most = registers - 44 - loop_.rows_each * (carried + sums);
+    budgets_.clear();
+    for (int64_t less : {0, 24, 64}) budgets_.push_back(int(std::clamp<int64_t>(most - less, 0, weights_of_thread()) / 4 * 4));
     budgets_.erase(std::unique(budgets_.begin(), budgets_.end()), budgets_.end());
   }
 

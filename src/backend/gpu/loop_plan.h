@@ -17,12 +17,13 @@ namespace ridge::gpu {
 struct LoopValue {
   DType dtype = DType::f32;
   int64_t width = 0;
-  int carry = -1;         // which carry; -1: lives for one step
-  bool entering = false;  // the carry at the start of the step; otherwise at its end
-  bool uniform = false;   // one number for all rows, such as a time index: every thread computes it
-  bool registers = true;  // every store is by the element's owner
-  bool shared = false;    // some thread reads elements of others
-  int stage = -1;         // that computes it
+  int carry = -1;             // which carry; -1: lives for one step
+  bool entering = false;      // the carry at the start of the step; otherwise at its end
+  bool uniform = false;       // one number for all rows, such as a time index: every thread computes it
+  bool registers = true;      // every store is by the element's owner
+  bool shared = false;        // some thread reads elements of others
+  int stage = -1;             // that has computed it
+  int first = -1, last = -1;  // stages that first write and last read it
 };
 
 // Where an access of a nest goes: to a value of the loop, or to memory through an operand of the scan.
@@ -70,6 +71,9 @@ struct ResidentLoop {
   int weight_registers = 0;  // per thread; the remaining weights are in shared memory
   int threads() const { return groups * padded_columns * lanes; }
   int64_t blocks() const { return (rows + int64_t(groups) * rows_each - 1) / (int64_t(groups) * rows_each); }
+  // A nest of many points per row: all threads of a group take turns, and exchange everything.
+  bool is_wide(const LoopNest& nest) const { return columns > 1 && !nest.product && slots(nest.points) > kMostSlotsOfNest; }
+  static constexpr int kMostSlotsOfNest = 8;
   int slots(int64_t width) const { return int((width + columns - 1) / columns); }
   int chunks(const LoopProduct& p) const { return int((p.depth + 4 * lanes - 1) / (4 * lanes)); }  // of four weights that a lane takes
   bool exchanges() const;                                                                          // threads meet at barriers

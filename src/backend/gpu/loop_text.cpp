@@ -12,15 +12,18 @@ namespace {
 
 using Kind = TileNode::Kind;
 
-constexpr int kFixedRegisters = 24;  // for values that are the same in all steps
-constexpr int kAheadRegisters = 64;  // for inputs of the next steps
+constexpr int kFixedRegisters = 24, kFixedAlone = 112;  // for values that are the same in all steps: next to weights of products, and without them
+constexpr int64_t kMostParts = 32;                      // of a sum that a lane computes without a loop
+constexpr int kAheadRegisters = 64;                     // for inputs of the next steps
 
 // A load from memory whose value is known before the loop or before the step: kept in registers.
 struct LoopInput {
-  int nest, node;
+  int nest, node;  // the first that reads it
   bool moves, by_row, by_point;
+  int parts;  // of a sum that a lane computes: one value for each; 0: the same for all
   int registers;
   std::string name;
+  std::vector<std::pair<size_t, int>> readers;
 };
 
 class LoopWriter {
@@ -104,6 +107,8 @@ class LoopWriter {
     return text;
   }
   static std::string both(const std::string& a, const std::string& b) { return a.empty() || a == "true" ? b : b.empty() || b == "true" ? a : a + " && " + b; }
+  // The same for the points of a nest.
+  std::string inside_points(const LoopNest& nest) const { return loop_.is_wide(nest) ? fmt::format("e < {}", nest.points) : inside_row(nest.points); }
   std::string element_of_slot() const { return loop_.columns == 1 ? "j" : fmt::format("(j * {} + n)", loop_.columns); }
   std::string one_lane() const { return loop_.lanes > 1 ? "lane == 0" : ""; }
 
@@ -113,6 +118,7 @@ class LoopWriter {
 
   void find_inputs() {
     int fixed = 0, ahead = 0;
+    const bool products = loop_.columns == 1 || std::any_of(loop_.nests.begin(), loop_.nests.end(), [](const LoopNest& n) { return n.product.has_value(); });
     for (size_t i = 0; i < loop_.nests.size(); ++i) {
       const LoopNest& nest = loop_.nests[i];
       for (size_t n = 0; n < nest.group.nodes.size(); ++n) {
@@ -121,12 +127,23 @@ class LoopWriter {
         const LoopAccess& to = nest.accesses[size_t(node.access)];
         const uint32_t mask = facts_[i].mask[n];
         if (to.value >= 0 || nest.group.accesses[size_t(node.access)].gather >= 0) continue;
-        if (mask & axes(nest.row_axes + nest.point_axes, nest.group.domain.rank() - nest.row_axes - nest.point_axes)) continue;
-        LoopInput input{int(i), int(n), to.moves, (mask & axes(0, nest.row_axes)) != 0, (mask & axes(nest.row_axes, nest.point_axes)) != 0, 1, {}};
+        LoopInput input{int(i), int(n), to.moves,     (mask & axes(0, nest.row_axes)) != 0, (mask & axes(nest.row_axes, nest.point_axes)) != 0, 0,
+                        1,      {},     {{i, int(n)}}};
+        if (mask & axes(nest.row_axes + nest.point_axes, nest.group.domain.rank() - nest.row_axes - nest.point_axes)) {
+          input.parts = int(parts_of(nest));
+          if (input.moves || loop_.columns == 1 || loop_.is_wide(nest) || input.parts > kMostParts) continue;
+          input.registers *= input.parts * (node.dtype == DType::i64 ? 2 : 1);
+        }
+        if (input.by_point && loop_.is_wide(nest)) continue;
         if (input.by_row) input.registers *= loop_.rows_each;
         if (input.by_point) input.registers *= slots(nest.points);
+        const auto same = std::find_if(inputs_.begin(), inputs_.end(), [&](const LoopInput& other) { return reads_the_same(other, input); });
+        if (same != inputs_.end()) {
+          same->readers.push_back(input.readers[0]);
+          continue;
+        }
         int& count = to.moves ? ahead : fixed;
-        if (count + input.registers > (to.moves ? kAheadRegisters / 2 : kFixedRegisters)) continue;
+        if (count + input.registers > (to.moves ? kAheadRegisters / 2 : products ? kFixedRegisters : kFixedAlone)) continue;
         count += input.registers;
         input.name = fmt::format("{}{}_{}", to.moves ? "next" : "fixed", i, n);
         inputs_.push_back(std::move(input));
@@ -134,19 +151,30 @@ class LoopWriter {
     }
     while (ahead_ > 2 && ahead_ * ahead > kAheadRegisters) ahead_ /= 2;
   }
+  bool reads_the_same(const LoopInput& a, const LoopInput& b) const {
+    const LoopNest &x = loop_.nests[size_t(a.nest)], &y = loop_.nests[size_t(b.nest)];
+    const int p = x.group.nodes[size_t(a.node)].access, q = y.group.nodes[size_t(b.node)].access;
+    const TileAccess &from = x.group.accesses[size_t(p)], &other = y.group.accesses[size_t(q)];
+    return x.accesses[size_t(p)].operand == y.accesses[size_t(q)].operand && x.row_axes == y.row_axes && x.point_axes == y.point_axes &&
+           x.uniform == y.uniform && x.group.domain == y.group.domain && from.offset == other.offset && from.strides == other.strides && from.bounds.empty() &&
+           other.bounds.empty();
+  }
   const LoopInput* input_of(size_t nest, int node) const {
     for (const LoopInput& input : inputs_)
-      if (size_t(input.nest) == nest && input.node == node) return &input;
+      if (std::find(input.readers.begin(), input.readers.end(), std::pair(nest, node)) != input.readers.end()) return &input;
     return nullptr;
   }
+  // How many points of a sum each lane takes.
+  int64_t parts_of(const LoopNest& nest) const { return (nest.reduced + loop_.lanes - 1) / loop_.lanes; }
   static std::string name_of(const LoopInput& input, const char* copy) {
-    return fmt::format("{}{}[{}][{}]", input.name, copy, input.by_row ? "r" : "0", input.by_point ? "j" : "0");
+    return fmt::format("{}{}{}[{}][{}]", input.name, copy, input.parts ? "[i]" : "", input.by_row ? "r" : "0", input.by_point ? "j" : "0");
   }
   // Where a step reads it.
   std::string read(const LoopInput& input) const { return name_of(input, !input.moves ? "" : ahead_ > 1 ? "[d]" : "held"); }
   void declare(const LoopInput& input, const std::string& copies, const char* suffix = "") {
     const LoopNest& nest = loop_.nests[size_t(input.nest)];
-    line(fmt::format("{} {}{}{}[{}][{}];", TileWriter::type(nest.group.nodes[size_t(input.node)].dtype), input.name, suffix, copies,
+    const std::string parts = input.parts ? fmt::format("[{}]", input.parts) : "";
+    line(fmt::format("{} {}{}{}{}[{}][{}];", TileWriter::type(nest.group.nodes[size_t(input.node)].dtype), input.name, suffix, copies, parts,
                      input.by_row ? loop_.rows_each : 1, input.by_point ? slots(nest.points) : 1));
   }
   void hold(const LoopInput& input) {
@@ -165,11 +193,19 @@ class LoopWriter {
                      address(nest.accesses[size_t(node.access)].operand, access.dtype, input.moves ? "when" : nullptr)));
     std::string live = "true";
     if (input.by_row) begin_rows(nest), live = both(live, "live");
-    if (input.by_point) begin_points(nest), live = both(live, inside_row(nest.points));
+    if (input.by_point) begin_points(nest), live = both(live, inside_points(nest));
+    if (input.parts) {
+      line("@unroll");
+      open(fmt::format("for (int i = 0; i < {}; ++i) {{", input.parts));
+      line(fmt::format("const int q = i * {} + lane;", loop_.lanes));
+      reduced_coordinates(nest, [&](const std::string& text) { line(text); });
+      if (nest.reduced % loop_.lanes != 0) live = both(live, fmt::format("q < {}", nest.reduced));
+    }
     TileWriter out(nest.group, facts_[size_t(input.nest)]);
     out.target(input.node, name_of(input, input.moves ? "[d]" : ""));
     out.want(input.node, live);
     add(out);
+    if (input.parts) close();
     if (input.by_point) close();
     if (input.by_row) close();
     close();
@@ -210,6 +246,20 @@ class LoopWriter {
       }
     }
   }
+  template <class Line>
+  static void reduced_coordinates(const LoopNest& nest, const Line& put) {  // from their number q
+    const int first = nest.row_axes + nest.point_axes;
+    std::string rest = "q";
+    for (int i = nest.group.domain.rank() - 2; i >= first; --i) {
+      const int64_t size = nest.group.domain[i];
+      if (i == first) {
+        put(fmt::format("const int x{} = {};", i, rest));
+      } else {
+        put(fmt::format("const int x{} = (int)((u32){} % {}u), y{} = (int)((u32){} / {}u);", i, rest, size, i, rest, size));
+        rest = fmt::format("y{}", i);
+      }
+    }
+  }
   void begin_rows(const LoopNest& nest) {
     line("@unroll");
     open(fmt::format("for (int r = 0; r < {}; ++r) {{", loop_.rows_each));
@@ -218,6 +268,13 @@ class LoopWriter {
     coordinates(nest, 0, nest.row_axes, "row");
   }
   void begin_points(const LoopNest& nest) {
+    if (loop_.is_wide(nest)) {
+      const int threads = loop_.padded_columns * loop_.lanes;
+      line("@unroll 2");
+      open(fmt::format("for (int e = thread % {}; e < {}; e += {}) {{", threads, (nest.points + threads - 1) / threads * threads, threads));
+      coordinates(nest, nest.row_axes, nest.point_axes, "e");
+      return;
+    }
     line("@unroll");
     open(fmt::format("for (int j = 0; j < {}; ++j) {{", slots(nest.points)));
     coordinates(nest, nest.row_axes, nest.point_axes, element_of_slot());
@@ -460,7 +517,7 @@ class LoopWriter {
     } else {
       begin_rows(nest);
       begin_points(nest);
-      line(fmt::format("const bool here = {};", both("live", inside_row(nest.points))));
+      line(fmt::format("const bool here = {};", both("live", inside_points(nest))));
     }
     line("(void)here;");
     TileWriter out(nest.group, facts);
@@ -494,19 +551,16 @@ class LoopWriter {
       out.line(fmt::format("{} a{};", type(n), n));
       out.line(fmt::format("{}::clear(a{});", joiner(nest.group.nodes[size_t(n)].op), n));
     }
-    const bool alone = loop_.columns == 1;
-    out.line(alone ? "@unroll" : "@unroll 4");
-    out.open(alone ? fmt::format("for (int q = 0; q < {}; ++q) {{", nest.reduced)
-                   : fmt::format("for (int q = lane; q < {}; q += {}) {{", nest.reduced, loop_.lanes));
-    const int first = nest.row_axes + nest.point_axes;
-    std::string rest = "q";
-    for (int i = nest.group.domain.rank() - 2; i >= first; --i) {
-      const int64_t size = nest.group.domain[i];
-      if (i == first)
-        out.line(fmt::format("const int x{} = {};", i, rest));
-      else
-        out.line(fmt::format("const int x{} = (int)((u32){} % {}u), y{} = (int)((u32){} / {}u);", i, rest, size, i, rest, size)), rest = fmt::format("y{}", i);
+    const bool wide = loop_.is_wide(nest), alone = loop_.columns == 1 || wide, partial = !alone && nest.reduced % loop_.lanes != 0;
+    out.line((alone ? wide : parts_of(nest) > kMostParts) ? "@unroll 4" : "@unroll");
+    if (alone) {
+      out.open(fmt::format("for (int q = 0; q < {}; ++q) {{", nest.reduced));
+    } else {
+      out.open(fmt::format("for (int i = 0; i < {}; ++i) {{", parts_of(nest)));
+      out.line(fmt::format("const int q = i * {} + lane;", loop_.lanes));
+      if (partial) out.open(fmt::format("if (q < {}) {{", nest.reduced));
     }
+    reduced_coordinates(nest, [&](const std::string& text) { out.line(text); });
     const TileWriter::Scope scope = out.enter();
     for (int n : sums) {
       const TileNode& node = nest.group.nodes[size_t(n)];
@@ -517,11 +571,12 @@ class LoopWriter {
       out.line(fmt::format("a{} = {}::join(a{}, {});", n, joiner(node.op), n, x));
     }
     for (int n : stores) store(index, out, n, false);
+    if (partial) out.close();
     out.close();
     out.leave(scope);
     for (int n : sums) {
       const TileNode& node = nest.group.nodes[size_t(n)];
-      if (loop_.lanes > 1) out.line(fmt::format("a{} = joined_lanes<{}, {}>(a{});", n, joiner(node.op), loop_.lanes, n));
+      if (loop_.lanes > 1 && !wide) out.line(fmt::format("a{} = joined_lanes<{}, {}>(a{});", n, joiner(node.op), loop_.lanes, n));
       out.line(fmt::format("const {} v{} = {};", TileWriter::type(node.dtype), n,
                            is_arg(node.op) ? fmt::format("a{}.at", n) : TileWriter::rounded(node.dtype, fmt::format("a{}", n))));
       out.place_one(n, fmt::format("v{}", n));
@@ -567,7 +622,7 @@ class LoopWriter {
       if (!bounds.empty()) slot = fmt::format("({0}) >= 0 && ({0}) < {1} ? ({0}) : 0", slot, count);
       from = fmt::format("value{}[r][{}]", to.value, slot);
     } else {
-      bounds = both(bounds, inside_row(nest.points));  // beyond the row there is no memory
+      bounds = both(bounds, inside_points(nest));  // beyond the row there is no memory
       from = in_shared(to.value, fmt::format("({})", element));
     }
     if (!bounds.empty()) from = fmt::format("({}) ? {} : ({})({})", bounds, from, type, otherwise);
@@ -581,7 +636,7 @@ class LoopWriter {
     const LoopAccess& to = nest.accesses[size_t(node.access)];
     const TileAccess& access = nest.group.accesses[size_t(node.access)];
     need(index, out, node.in[0]);
-    const std::string lane = nest.uniform ? "thread == 0 && (int)@block == 0" : once ? one_lane() : "";
+    const std::string lane = nest.uniform ? "thread == 0 && (int)@block == 0" : once && !loop_.is_wide(nest) ? one_lane() : "";
     if (to.value >= 0 && nest.uniform) {
       out.line(fmt::format("value{}[0][0] = {};", to.value, TileWriter::rounded(value(to.value).dtype, out.value(node.in[0]))));
     } else if (to.value >= 0) {
@@ -591,7 +646,7 @@ class LoopWriter {
         if (access.strides[i] != 0 && nest.group.domain[i] != 1) element += fmt::format(" + x{} * {}", i, access.strides[i]);
       const std::string from = TileWriter::rounded(x.dtype, out.value(node.in[0]));
       if (x.registers) out.line(fmt::format("value{}[r][{}] = {};", to.value, loop_.columns == 1 ? element : fmt::format("j + {}", to.shift), from));
-      if (x.shared) out.line(fmt::format("if ({}) {} = {};", either(both(lane, inside_row(nest.points))), in_shared(to.value, "(" + element + ")"), from));
+      if (x.shared) out.line(fmt::format("if ({}) {} = {};", either(both(lane, inside_points(nest))), in_shared(to.value, "(" + element + ")"), from));
     }
     if (to.operand >= 0) out.store(n, both("here", lane));
   }
@@ -600,7 +655,8 @@ class LoopWriter {
     std::string text = "typedef int I;\nstruct @aligned(16) Quad { float x, y, z, w; };\n";
     text += "struct Moving { @global void* at; i64 step; };\n";
     text += fmt::format("struct Args {{ @global Fault* fault; i64 steps, rows; Moving p[{}]; }};\n", std::max<size_t>(operands_.size(), 1));
-    text += fmt::format("@entry({}; resident_loop; const RIDGE_CONSTANT Args args) {{\n", loop_.threads());
+    // One block per multiprocessor: all registers are for its threads.
+    text += fmt::format("@entry({}, 1; resident_loop; const RIDGE_CONSTANT Args args) {{\n", loop_.threads());
     return {{"resident_loop", dialect_.write(text + text_), shared_.bytes}, operands_};
   }
 
@@ -650,8 +706,32 @@ LoopShared loop_shared(const ResidentLoop& loop) {
     reserve(in, 2);
     out.at[out_value] = out.at[in], out.copy[out_value] = out.copy[in];
   }
+  // Values of a step share memory if no stage needs both: a barrier lies between the last reader of one and the writer of the other.
+  struct Piece {
+    size_t value;
+    int64_t bytes;
+  };
+  std::vector<Piece> pieces, placed;
   for (size_t v = 0; v < count; ++v)
-    if (loop.values[v].shared && loop.values[v].carry < 0) reserve(v, 1);
+    if (const LoopValue& x = loop.values[v]; x.shared && x.carry < 0)
+      pieces.push_back({v, (rows * out.pitch[v] * (x.dtype == DType::i64 ? 8 : 4) + 15) / 16 * 16});
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.bytes > b.bytes; });
+  const int64_t begin = out.bytes;
+  for (const Piece& p : pieces) {
+    const LoopValue& x = loop.values[p.value];
+    int64_t at = begin;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Piece& other : placed) {
+        const LoopValue& y = loop.values[other.value];
+        const int64_t there = out.at[other.value];
+        if (x.first > y.last || y.first > x.last || at >= there + other.bytes || there >= at + p.bytes) continue;
+        at = there + other.bytes, moved = true;
+      }
+    }
+    out.at[p.value] = at, out.bytes = std::max(out.bytes, at + p.bytes);
+    placed.push_back(p);
+  }
   out.weights = out.bytes;
   const std::vector<int> kept = chunks_in_registers(loop);
   for (size_t i = 0; i < loop.nests.size(); ++i)
