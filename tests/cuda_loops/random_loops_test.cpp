@@ -95,7 +95,12 @@ TEST_P(GpuRandomLoops, MatchTheReference) {
     EXPECT_TRUE(close(reference::from_bytes(want[k].type, got[k].data()), want[k], {2e-5, 2e-5 * largest})) << random.c.name << ", result " << k;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Gpu, GpuRandomLoops, ::testing::Range(0, tests_real_gpu() ? 64 : 4));
+// RIDGE_FUZZ: how many; the simulated GPU's compiler is slow.
+int random_loops() {
+  const char* asked = std::getenv("RIDGE_FUZZ");
+  return asked ? std::atoi(asked) : tests_real_gpu() ? 64 : 4;
+}
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuRandomLoops, ::testing::Range(0, random_loops()));
 
 // Nearly all of these steps keep rows apart, whatever they compute: every forward loop of them is one kernel.
 TEST(CudaRandomLoops, AreOneKernel) {

@@ -188,7 +188,7 @@ CudaCode::GraphRun CudaCode::record(const std::function<void(StreamSink&)>& work
   driver.capture_end(device_.stream(), &recorded);
   const Graph graph(recorded, driver.graph_destroy);
   GraphRunHandle run = nullptr;
-  device_.metered(&MemoryUse::graphs, [&] { driver.graph_instantiate(&run, graph.get(), 0); });
+  driver.graph_instantiate(&run, graph.get(), 0);
   return {run, driver.graph_run_destroy};
 }
 
@@ -218,7 +218,9 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     if (at == recordings_.end()) {
       // Addresses that are used only once are not worth a recording.
       if (!seen_before()) return run_directly();
-      recordings_.push_front({addresses_, record([&](StreamSink& sink) { compiled_.enqueue(sink, addresses()); })});
+      device_.metered(&MemoryUse::graphs, [&] {
+        recordings_.push_front({addresses_, record([&](StreamSink& sink) { compiled_.enqueue(sink, addresses()); })});
+      });
       ++device_.counts.recordings;
       if (recordings_.size() > kMaxRecordings) recordings_.pop_back();
     } else if (at != recordings_.begin()) {
