@@ -4,6 +4,7 @@
 #include "ridge/device.h"
 #include "ridge/nn.h"
 #include "ridge/ops.h"
+#include "ridge/rl.h"
 #include "ridge/step.h"
 #include "ridge/tensor.h"
 #include "ridge/trainer.h"
