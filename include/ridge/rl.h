@@ -38,6 +38,8 @@ struct EnvSpec {
   DType dtype = DType::f32;
   ActionSpace actions;
   int64_t reset_draws = 0, step_draws = 0;  // random numbers that reset and one step take, per instance
+  bool draws_once = false;                  // all steps of one decision (frame skip) take the same numbers
+  bool runs_on = false;                     // steps after the end of an episode, in the same decision, change neither flags nor rewards: no need to mask them
   // What the environment is usually played with: the defaults of EnvOptions.
   int64_t frame_skip = 1;
   int64_t time_limit = 0;
@@ -114,8 +116,9 @@ class Instances {
  private:
   struct Layout;  // which tensor of a state is what
   Layout layout(const EnvState& state) const;
-  Tensor stacked(const EnvState& own, const std::vector<Tensor>& older, const Tensor& age) const;
-  Environment::Draws draws(const EnvState& state, int64_t count, int64_t per_decision, int64_t first, uint32_t stream, const Tensor& counter) const;
+  Tensor stacked(const Layout& layout) const;
+  Tensor drawn_noops(const Tensor& instance, const Tensor& counter) const;
+  Environment::Draws draws(const Tensor& instance, const Tensor& counter, uint32_t stream, int64_t per_decision, int64_t first, int64_t count) const;
 
   std::shared_ptr<const Environment> environment_;
   EnvOptions options_;

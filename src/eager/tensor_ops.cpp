@@ -1,10 +1,13 @@
 #include "ridge/ops.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "eager/tensor_state.h"
 #include "graph/custom.h"
 #include "graph/draws.h"
 #include "graph/scan.h"
+#include "ridge/rl.h"
 
 namespace ridge {
 
@@ -319,6 +322,59 @@ Tensor permutation(int64_t n) {
   return random([&](Builder& g, const RandomOperands& r, Nodes) { return g.permutation(n, r); }, {}, 0);
 }
 
+Tensor uniform_at(const Tensor& counter, const Tensor& lane, uint32_t stream) {
+  constexpr uint32_t kStreams = 1u << 24, kFirst = 0x60000000;  // not used by calls that take the next stream, nor by read programs
+  if (stream >= kStreams) fail(ErrorCode::value, "[uniform_at] stream {} must be less than {}", stream, kStreams);
+  for (const Tensor& t : {counter, lane})
+    if (t.dtype() != DType::i64) fail(ErrorCode::dtype, "[uniform_at] counter and lane must be i64, got {}", name(t.dtype()));
+  detail::RandomSource& source = detail::random_source();
+  Tensor out = lift1({source.seed, counter, lane}, [&](Builder& g, Nodes n) {
+    const NodeId tagged = g.add(n[2], g.literal(DType::i64, double(kFirst + stream) * 0x1p32));
+    const Shape shape = broadcast(g.shape(n[1]), g.shape(tagged), "uniform_at");
+    return g.graph().add(Op::random_at, {g.expand(n[0], shape), g.expand(n[1], shape), g.expand(tagged, shape)}, {});
+  });
+  if (source.counted) source.counted->push_back(out);
+  return out;
+}
+
+namespace {
+
+// While it exists, uniform_at() reports to it.
+class CountedDraws {
+ public:
+  CountedDraws() : source_(detail::random_source()), outer_(source_.counted) { source_.counted = &draws_; }
+  ~CountedDraws() { source_.counted = outer_; }
+  CountedDraws(const CountedDraws&) = delete;
+
+  // Fails if a draw depends on none of these placeholders, which hold what differs from step to step.
+  void check(const std::vector<const detail::TensorState*>& varying) const {
+    for (const Tensor& t : draws_) {
+      const std::shared_ptr<detail::Lazy>& lazy = t.state()->lazy;
+      const std::vector<NodeId> order = topological(lazy->graph, {&t.state()->id, 1});
+      const bool varies = std::any_of(order.begin(), order.end(), [&](NodeId id) {
+        const auto it = lazy->bound.find(id);
+        return it != lazy->bound.end() && std::find(varying.begin(), varying.end(), it->second.get()) != varying.end();
+      });
+      if (!varies)
+        fail(ErrorCode::usage,
+             "[scan] uniform_at() is called with a counter and a lane that are the same in every step, so it would draw the same numbers again; "
+             "give it a counter that the loop carries and increases");
+    }
+  }
+
+  // A loop inside a loop: its draws must differ in the outer one too.
+  void report(const Tensor& result) const {
+    if (!draws_.empty() && outer_) outer_->push_back(result);
+  }
+
+ private:
+  detail::RandomSource& source_;
+  std::vector<Tensor>* outer_;
+  std::vector<Tensor> draws_;
+};
+
+}  // namespace
+
 ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const std::vector<Tensor>& sequences, const Tensor& reset, bool reverse) {
   if (sequences.empty() && !reset.defined()) fail(ErrorCode::value, "[scan] needs at least one sequence, whose first axis is time");
   int64_t steps = sequences.empty() ? reset.shape()[0] : sequences[0].shape()[0];
@@ -344,11 +400,18 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
     }
   }
   const detail::RandomSource before = detail::random_source();
+  CountedDraws counted;
   ScanOutput traced = step(entering, x_in);
   const detail::RandomSource after = detail::random_source();
   if (after.seed.state() != before.seed.state())
     fail(ErrorCode::usage, "[scan] the step calls seed(), which would make every step draw the same; call it before the loop");
   if (traced.carry.size() != carry.size()) fail(ErrorCode::value, "[scan] the step returned {} carries for {}", traced.carry.size(), carry.size());
+
+  std::vector<const detail::TensorState*> varying;
+  for (const Tensor& t : all_x) varying.push_back(t.state().get());
+  for (size_t i = 0; i < carry.size(); ++i)
+    if (traced.carry[i].state() != carry_in[i].state()) varying.push_back(carry_in[i].state().get());
+  counted.check(varying);
 
   std::vector<Tensor> results = traced.carry;
   results.insert(results.end(), traced.outputs.begin(), traced.outputs.end());
@@ -413,6 +476,7 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
     ids.insert(ids.end(), r.outputs.begin(), r.outputs.end());
     return ids;
   });
+  if (!out.empty()) counted.report(out[0]);
   return {{out.begin(), out.begin() + long(carry.size())}, {out.begin() + long(carry.size()), out.end()}};
 }
 

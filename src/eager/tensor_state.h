@@ -67,6 +67,7 @@ void bind_numbers(const Lazy& lazy, std::span<const NodeId> roots, Builder& b, s
 struct RandomSource {
   Tensor seed, step, base;  // i64 scalars; base counts samples
   uint32_t next_stream = 1;
+  std::vector<Tensor>* counted = nullptr;  // results of uniform_at() in the loop that is being traced; null outside of loops
 };
 RandomSource*& current_random();
 RandomSource& random_source();  // the current one, or the default for eager tensors

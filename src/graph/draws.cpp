@@ -75,6 +75,8 @@ std::shared_ptr<const ScanBody> count_by_step(std::shared_ptr<const ScanBody> bo
   for (NodeId id : order) {
     for (NodeId in : body->graph[id].in) varies[id] |= varies[in];
     any |= uncounted(id).has_value();
+    if (body->graph[id].op == Op::random_at && !varies[id])
+      fail(ErrorCode::unsupported, "[scan] random_at has the same counter in every step; give it one that the loop carries");
   }
   if (!any) return body;
 

@@ -11,6 +11,7 @@ namespace ridge {
 // - mod: has the sign of the divisor. round: half to even.
 // - Comparison and logic ops return booleans. select(c, a, b). clamp(x, lo, hi).
 // - *_grad: the derivative of the function at x.
+// - random_at(seed, counter, lane), of i64: f32 in [0, 1), the first word of block `counter` with step and stream taken from the lane's halves (base/rng.h).
 // Because they differ so little, this list also defines their rows of the op table: name, operand count, trait (OpRow::Traits), effort,
 // gradient and test samples (vjp_… and samples_… in graph/ops/rows.h).
 // clang-format off
@@ -30,7 +31,7 @@ namespace ridge {
   X(equal, 2, truth, cheap, nothing, integer_like)         X(not_equal, 2, truth, cheap, nothing, integer_like)     X(less, 2, truth, cheap, nothing, integer_like) \
   X(less_equal, 2, truth, cheap, nothing, integer_like)    X(greater, 2, truth, cheap, nothing, integer_like)       X(greater_equal, 2, truth, cheap, nothing, integer_like) \
   X(logical_and, 2, logic, cheap, nothing, logic)          X(logical_or, 2, logic, cheap, nothing, logic)           X(logical_xor, 2, logic, cheap, nothing, logic) \
-  X(select, 3, none, cheap, select, select)                X(clamp, 3, none, full, clamp, clamp)
+  X(select, 3, none, cheap, select, select)                X(clamp, 3, none, full, clamp, clamp)                    X(random_at, 3, no_gradient, full, nothing, random_at)
 // clang-format on
 
 // All other operations.

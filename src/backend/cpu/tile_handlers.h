@@ -9,7 +9,7 @@
 namespace ridge::cpu {
 
 inline constexpr int kTileRegs = 3;
-inline constexpr int kTileOps = int(Op::clamp) + 1;
+inline constexpr int kTileOps = int(Op::input);  // all elementwise operations, which come first
 
 // Two cheap operations in one pass, d = second(first(a, b), c): the intermediate value stays in a register.
 inline constexpr Op kPairFirst[] = {Op::add, Op::sub, Op::mul, Op::maximum, Op::minimum};

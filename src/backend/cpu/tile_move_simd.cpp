@@ -18,9 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::ScalableTag<float>;
 using DI = hn::RebindToSigned<D>;
-using DU = hn::RebindToUnsigned<D>;
 using V = hn::Vec<D>;
-using VU = hn::Vec<DU>;
 
 template <class T>
 const T* at(const TileSlot* s, int64_t row) {
@@ -340,41 +338,16 @@ void store_stream_f32(std::byte* dst, int64_t dst_row, int64_t dst_col, const st
   }
 }
 
-// high and low halves of a * b, lane by lane
-HWY_INLINE void wide_mul(VU a, VU b, VU& high, VU& low) {
-  const DU du;
-  auto even = hn::MulEven(a, b);
-  auto odd = hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(hn::Repartition<uint64_t, DU>(), a))),
-                         hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(hn::Repartition<uint64_t, DU>(), b))));
-  VU e = hn::BitCast(du, even), o = hn::BitCast(du, odd);
-  low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)), e);
-  high = hn::OddEven(o, hn::BitCast(du, hn::ShiftRight<32>(even)));
-}
-
 // Four words for each of the blocks first … first + lanes - 1, in element order
 HWY_INLINE void philox_blocks(RandomKey key, uint64_t first, bool uniform, uint32_t* out) {
   const DU du;
   HWY_ALIGN uint32_t lo[hn::MaxLanes(DU())], hi[hn::MaxLanes(DU())];
   for (size_t i = 0; i < hn::Lanes(du); ++i) lo[i] = uint32_t(first + i), hi[i] = uint32_t((first + i) >> 32);
-  VU c0 = hn::Load(du, lo), c1 = hn::Load(du, hi), c2 = hn::Set(du, key.step), c3 = hn::Set(du, key.stream);
-  uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    VU h0, l0, h1, l1;
-    wide_mul(c0, hn::Set(du, 0xD2511F53u), h0, l0);
-    wide_mul(c2, hn::Set(du, 0xCD9E8D57u), h1, l1);
-    c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(du, k0));
-    c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(du, k1));
-    c1 = l1, c3 = l0;
-    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-  }
-  if (uniform) {
-    auto real = [&](VU w) HWY_ATTR {
-      V x = hn::ConvertTo(D(), hn::BitCast(DI(), hn::ShiftRight<8>(w)));
-      return hn::BitCast(du, hn::Mul(x, hn::Set(D(), 0x1p-24f)));
-    };
-    c0 = real(c0), c1 = real(c1), c2 = real(c2), c3 = real(c3);
-  }
-  hn::StoreInterleaved4(c0, c1, c2, c3, du, out);
+  VU c[4] = {hn::Load(du, lo), hn::Load(du, hi), hn::Set(du, key.step), hn::Set(du, key.stream)};
+  philox_rounds(hn::Set(du, uint32_t(key.seed)), hn::Set(du, uint32_t(key.seed >> 32)), c);
+  if (uniform)
+    for (VU& word : c) word = hn::BitCast(du, uniform_of(word));
+  hn::StoreInterleaved4(c[0], c[1], c[2], c[3], du, out);
 }
 
 void random_words(RandomKey key, uint64_t first, int64_t n, bool uniform, void* out) {

@@ -20,7 +20,7 @@ using math::set;
 using math::V;
 
 // Real functions are found in math_simd.h by name.
-enum class Trait { none, real, truth, logic };
+enum class Trait { none, real, truth, logic, no_gradient };
 constexpr Trait trait_of(Op op) {
   switch (op) {
 #define RIDGE_OP(name, arity, trait, ...) \
@@ -74,6 +74,7 @@ HWY_INLINE V apply(V a) {
 #define RIDGE_CALL_none(name)
 #define RIDGE_CALL_truth(name)
 #define RIDGE_CALL_logic(name)
+#define RIDGE_CALL_no_gradient(name)
 #define RIDGE_OP(name, arity, trait, ...) RIDGE_CALL_##trait(name)
   RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
@@ -81,6 +82,7 @@ HWY_INLINE V apply(V a) {
 #undef RIDGE_CALL_none
 #undef RIDGE_CALL_truth
 #undef RIDGE_CALL_logic
+#undef RIDGE_CALL_no_gradient
 }
 
 template <Op op>
@@ -330,11 +332,52 @@ void run_int3(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t col
   }
 }
 
+// Seed, counter and lane; one Philox block per element.
+template <int kPattern>
+void random_at(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const DU du;
+  const int64_t n = int64_t(hn::Lanes(du));
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = f.slots + in.c;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
+    const std::byte *a = sa->p + r * sa->row, *b = sb->p + r * sb->row, *c = sc->p + r * sc->row;
+    for (int64_t i = 0; i < cols; i += n) {
+      const int64_t live = std::min(n, cols - i);
+      auto halves = [&](bool one, const std::byte* from, VU& low, VU& high) HWY_ATTR {
+        HWY_ALIGN uint32_t part[2 * hn::MaxLanes(DU())] = {};
+        if (one) {
+          std::memcpy(part, from, 8);
+          low = hn::Set(du, part[0]), high = hn::Set(du, part[1]);
+        } else if (live == n) {
+          hn::LoadInterleaved2(du, reinterpret_cast<const uint32_t*>(from + 8 * i), low, high);
+        } else {
+          std::memcpy(part, from + 8 * i, size_t(live) * 8);
+          hn::LoadInterleaved2(du, part, low, high);
+        }
+      };
+      VU k0, k1, words[4];
+      halves(kPattern & 1, a, k0, k1);
+      halves(kPattern & 2, b, words[0], words[1]);
+      halves(kPattern & 4, c, words[2], words[3]);
+      philox_rounds(k0, k1, words);
+      if (live == n) {
+        hn::StoreU(uniform_of(words[0]), D(), out + i);
+      } else {
+        store_tail(uniform_of(words[0]), D(), out + i, live);
+      }
+    }
+  }
+}
+
 template <Op op, int kArity, int kPattern>
 void set_pattern(TileHandlers& t) {
   auto& row = t.op[int(op)];
-  row[0][kPattern] = run_f32<op, kArity, kPattern>;
-  if constexpr (kArity == 3) {
+  if constexpr (op == Op::random_at)
+    row[2][kPattern] = random_at<kPattern>;
+  else
+    row[0][kPattern] = run_f32<op, kArity, kPattern>;
+  if constexpr (op == Op::random_at) {
+  } else if constexpr (kArity == 3) {
     row[1][kPattern] = op == Op::select ? row[0][kPattern] : run_int3<op, int32_t, kPattern>;
     row[2][kPattern] = run_int3<op, int64_t, kPattern>;
   } else if constexpr (has_int<op, int32_t>) {

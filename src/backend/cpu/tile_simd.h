@@ -58,6 +58,41 @@ HWY_INLINE math::V maximum(math::V a, math::V b) {
   return hn::IfThenElse(hn::IsNaN(a), a, math::at_least(a, b));
 }
 
+using DU = hwy::HWY_NAMESPACE::RebindToUnsigned<math::D>;
+using VU = hwy::HWY_NAMESPACE::Vec<DU>;
+
+// high and low halves of a * b, lane by lane
+HWY_INLINE void wide_mul(VU a, VU b, VU& high, VU& low) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const DU du;
+  auto even = hn::MulEven(a, b);
+  auto odd = hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(hn::Repartition<uint64_t, DU>(), a))),
+                         hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(hn::Repartition<uint64_t, DU>(), b))));
+  VU e = hn::BitCast(du, even), o = hn::BitCast(du, odd);
+  low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)), e);
+  high = hn::OddEven(o, hn::BitCast(du, hn::ShiftRight<32>(even)));
+}
+
+// The words of one Philox block per lane; c holds the block's number (low, high), the step and the stream.
+HWY_INLINE void philox_rounds(VU k0, VU k1, VU (&c)[4]) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const DU du;
+  for (int round = 0; round < 10; ++round) {
+    VU h0, l0, h1, l1;
+    wide_mul(c[0], hn::Set(du, 0xD2511F53u), h0, l0);
+    wide_mul(c[2], hn::Set(du, 0xCD9E8D57u), h1, l1);
+    c[0] = hn::Xor(hn::Xor(h1, c[1]), k0);
+    c[2] = hn::Xor(hn::Xor(h0, c[3]), k1);
+    c[1] = l1, c[3] = l0;
+    k0 = hn::Add(k0, hn::Set(du, 0x9E3779B9u)), k1 = hn::Add(k1, hn::Set(du, 0xBB67AE85u));
+  }
+}
+
+HWY_INLINE math::V uniform_of(VU word) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::Mul(hn::ConvertTo(math::D(), hn::BitCast(math::DI(), hn::ShiftRight<8>(word))), math::set(0x1p-24f));
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu

@@ -401,6 +401,7 @@ std::string TileWriter::operation(int n) const {
     case Op::logical_or: e = logic("||"); break;
     case Op::logical_xor: e = logic("!="); break;
     case Op::select: e = fmt::format("({} ? {} : {})", a, b, c); break;
+    case Op::random_at: e = fmt::format("uniform_of(philox((u64)({}), (u32)({}), (u32)((u64)({}) >> 32), (u64)({})).x)", a, c, c, b); break;
     case Op::clamp: e = fmt::format("minimum(maximum({}, {}), {})", a, b, c); break;
     default: e = call(std::string(name(node.op)).c_str()); break;
   }

@@ -5,6 +5,7 @@
 
 #include "backend/reference/ops.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "graph/ops/table.h"
 
 namespace ridge::reference {
@@ -169,6 +170,8 @@ Array elementwise(const Node& node, Operands in) {
       copy_element(out, k, in[0]->i[at] ? *in[1] : *in[2], k);
     else if (row(node.op).has(OpRow::truth))
       out.i[at] = in[0]->floating() ? truth(node.op, real(0), real(1)) : truth(node.op, integer(0), integer(1));
+    else if (node.op == Op::random_at)
+      out.f[at] = uniform_from(philox({uint64_t(integer(0)), uint32_t(integer(2)), uint32_t(uint64_t(integer(2)) >> 32)}, uint64_t(integer(1)))[0]);
     else if (out.floating())
       out.f[at] = real_value(node.op, real(0), real(1), real(2));
     else

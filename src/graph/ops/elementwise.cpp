@@ -27,6 +27,12 @@ Types infer_comparison(const InferContext& c) {
 
 Types infer_cast(const InferContext& c) { return {{DType(c.attrs.ints.at(0)), c.in[0].shape}}; }
 
+Types infer_random_at(const InferContext& c) {
+  const Type t = infer_elementwise(c)[0];
+  if (t.dtype != DType::i64) fail(ErrorCode::dtype, "[random_at] seed, counter and lane must be i64, got {}", to_string(t));
+  return {{DType::f32, t.shape}};
+}
+
 void vjp_unary(GradContext& c) {
   Builder b(c.graph());
   NodeId x = c.in(0), y = c.node(), g = c.cotangent();
@@ -186,6 +192,11 @@ void samples_select(const SampleSink& sink) {
 void samples_clamp(const SampleSink& sink) {
   for (DType t : {DType::f32, DType::bf16})
     for (Shape s : {Shape{}, Shape{7}, Shape{3, 33}}) sink({{{{t, s}}, {{t, s}, -1.5, -0.5}, {{t, s}, 0.5, 1.5}}, {}, 0});
+}
+
+void samples_random_at(const SampleSink& sink) {
+  for (Shape s : {Shape{}, Shape{7}, Shape{0, 3}, Shape{3, 33}, Shape{2, 3, 31}})
+    sink({{{{DType::i64, s}, 0, 0x1p62}, {{DType::i64, s}, 0, 0x1p40}, {{DType::i64, s}, 0, 0x1p62}}, {}, 0});
 }
 
 void samples_cast(const SampleSink& sink) {

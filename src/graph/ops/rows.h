@@ -19,6 +19,7 @@ NodeId lifted(const LiftContext& c, std::vector<int64_t> ints);
 Types infer_elementwise(const InferContext&);
 Types infer_comparison(const InferContext&);
 Types infer_cast(const InferContext&);
+Types infer_random_at(const InferContext&);
 void vjp_unary(GradContext&);
 void vjp_binary(GradContext&);
 void vjp_select(GradContext&);
@@ -36,6 +37,7 @@ void samples_power(const SampleSink&);
 void samples_integer_like(const SampleSink&);
 void samples_logic(const SampleSink&);
 void samples_select(const SampleSink&);
+void samples_random_at(const SampleSink&);
 void samples_clamp(const SampleSink&);
 void samples_cast(const SampleSink&);
 

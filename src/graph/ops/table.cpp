@@ -40,7 +40,10 @@ template <class Vjp, class Samples>
 constexpr Row each(Op op, int arity, uint32_t traits, Effort effort, Vjp vjp, Samples samples) {
   traits |= elementwise | (traits & logic ? uint32_t(truth) : 0u);
   if (traits & (truth | logic)) traits |= no_gradient;
-  Types (*infer)(const InferContext&) = traits & truth ? infer_comparison : op == Op::cast ? infer_cast : infer_elementwise;
+  Types (*infer)(const InferContext&) = traits & truth        ? infer_comparison
+                                        : op == Op::cast      ? infer_cast
+                                        : op == Op::random_at ? infer_random_at
+                                                              : infer_elementwise;
   return {op, arity, arity, traits, tile, effort, infer, vjp, nullptr, cost_elementwise, samples, batch_same, lift_same};
 }
 

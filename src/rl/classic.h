@@ -1,0 +1,12 @@
+// Built-in environments; make_environment() finds them by name.
+#pragma once
+#include <memory>
+
+#include "ridge/rl.h"
+
+namespace ridge::rl {
+
+// Classic control, with the equations and limits of Gymnasium.
+std::shared_ptr<const Environment> make_cartpole();
+
+}  // namespace ridge::rl
