@@ -27,39 +27,21 @@ int64_t parse_bytes(const std::string& text) {
 
 namespace {
 
-// Runs the user's function on placeholders and copies the resulting expression into the step's graph. Parameters are recognised by their
-// storage, held weakly because it will own the step.
 StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
-  std::vector<std::weak_ptr<detail::TensorState>> originals;
-  for (const Tensor& p : parameters) originals.push_back(p.state());
-  return [loss = std::move(loss), originals = std::move(originals)](Builder& b, std::span<const NodeId> params, std::span<const NodeId> inputs,
-                                                                    const RandomOperands& random) -> StepLoss {
-    std::vector<Tensor> leaves;
-    for (NodeId id : inputs) leaves.push_back(detail::placeholder(b.graph().type(id), b.graph().input_name(id)));
-    detail::RandomSource source{detail::placeholder({DType::i64, {}}, "seed"), detail::placeholder({DType::i64, {}}, "step"),
-                                detail::placeholder({DType::i64, {}}, "base"), 1};
-    struct Restore {
-      detail::RandomSource* before = detail::current_random();
-      ~Restore() { detail::current_random() = before; }
-    } restore;
-    detail::current_random() = &source;
-    Loss l = loss(leaves);
-    std::vector<Tensor> all = {l.sum, l.count};
-    for (const NamedScalar& s : l.scalars) all.insert(all.end(), {s.sum, s.count});
-    std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(all);
-    std::vector<NodeId> roots;
-    for (const Tensor& t : all) roots.push_back(detail::node_in(lazy, t));
-    std::unordered_map<NodeId, NodeId> known;
-    auto bind = [&](const std::shared_ptr<detail::TensorState>& t, NodeId to) {
-      if (auto it = lazy->node_of.find(t.get()); it != lazy->node_of.end()) known[it->second] = to;
-    };
-    for (size_t i = 0; i < leaves.size(); ++i) bind(leaves[i].state(), inputs[i]);
-    for (size_t i = 0; i < originals.size(); ++i) bind(originals[i].lock(), params[i]);
-    bind(source.seed.state(), random.seed), bind(source.step.state(), random.step), bind(source.base.state(), random.base);
-    detail::bind_numbers(*lazy, roots, b, known, "[step] the loss may use only parameters, the batch and numbers; it uses a");
-    std::vector<NodeId> out = import_nodes(b.graph(), lazy->graph, roots, known);
+  const auto names = std::make_shared<std::vector<std::string>>();  // of the scalars
+  ReadProgram::Build values = traced_function(
+      [loss = std::move(loss), names](const std::vector<Tensor>& batch) {
+        Loss l = loss(batch);
+        std::vector<Tensor> all = {l.sum, l.count};
+        names->clear();
+        for (const NamedScalar& s : l.scalars) all.insert(all.end(), {s.sum, s.count}), names->push_back(s.name);
+        return all;
+      },
+      parameters, "[step] the loss may use only parameters, the batch and numbers; it uses a");
+  return [values = std::move(values), names](Builder& b, std::span<const NodeId> params, std::span<const NodeId> inputs, const RandomOperands& random) {
+    const std::vector<NodeId> out = values(b, params, inputs, random);
     StepLoss traced(Builder::SumCount{out[0], out[1]});
-    for (size_t i = 0; i < l.scalars.size(); ++i) traced.scalars.push_back({l.scalars[i].name, {out[2 * i + 2], out[2 * i + 3]}});
+    for (size_t i = 0; i < names->size(); ++i) traced.scalars.push_back({(*names)[i], {out[2 * i + 2], out[2 * i + 3]}});
     return traced;
   };
 }
@@ -79,6 +61,37 @@ class ProductFormat {
 };
 
 }  // namespace
+
+// Parameters are held weakly because they will own the step.
+ReadProgram::Build traced_function(TensorFunction function, std::span<const Tensor> parameters, std::string refusal) {
+  std::vector<std::weak_ptr<detail::TensorState>> originals;
+  for (const Tensor& p : parameters) originals.push_back(p.state());
+  return [function = std::move(function), originals = std::move(originals), refusal = std::move(refusal)](
+             Builder& b, std::span<const NodeId> params, std::span<const NodeId> inputs, const RandomOperands& random) -> std::vector<NodeId> {
+    std::vector<Tensor> leaves;
+    for (NodeId id : inputs) leaves.push_back(detail::placeholder(b.graph().type(id), b.graph().input_name(id)));
+    detail::RandomSource source{detail::placeholder({DType::i64, {}}, "seed"), detail::placeholder({DType::i64, {}}, "step"),
+                                detail::placeholder({DType::i64, {}}, "base"), 1};
+    struct Restore {
+      detail::RandomSource* before = detail::current_random();
+      ~Restore() { detail::current_random() = before; }
+    } restore;
+    detail::current_random() = &source;
+    const std::vector<Tensor> all = function(leaves);
+    std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(all);
+    std::vector<NodeId> roots;
+    for (const Tensor& t : all) roots.push_back(detail::node_in(lazy, t));
+    std::unordered_map<NodeId, NodeId> known;
+    auto bind = [&](const std::shared_ptr<detail::TensorState>& t, NodeId to) {
+      if (auto it = lazy->node_of.find(t.get()); it != lazy->node_of.end()) known[it->second] = to;
+    };
+    for (size_t i = 0; i < leaves.size(); ++i) bind(leaves[i].state(), inputs[i]);
+    for (size_t i = 0; i < originals.size(); ++i) bind(originals[i].lock(), params[i]);
+    bind(source.seed.state(), random.seed), bind(source.step.state(), random.step), bind(source.base.state(), random.base);
+    detail::bind_numbers(*lazy, roots, b, known, refusal);
+    return import_nodes(b.graph(), lazy->graph, roots, known);
+  };
+}
 
 detail::EagerDevice& step_device(const std::string& name) {
   return name.empty() ? detail::eager_device() : detail::eager_device(select_device(name, Fallback::forbid).device);

@@ -6,6 +6,7 @@
 
 #include "machine/precision.h"
 #include "ridge/step.h"
+#include "step/read_program.h"
 #include "step/train_step.h"
 
 namespace ridge {
@@ -29,6 +30,12 @@ PrecisionChoice step_precision(const std::string& request, const detail::EagerDe
 // The addresses of a batch's tensors. ErrorCode::binding or shape if they are not those that the step was compiled for.
 constexpr size_t kMaxBatchTensors = 16;
 std::array<const void*, kMaxBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs);
+
+// A function of tensors as graph code for a step's programs: it is run on placeholders, and what it computes is copied into the program's graph. Parameters
+// are recognised by their tensors, which must exist whenever it is traced. `refusal`: the beginning of the error if it uses any other tensor.
+using TensorFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
+ReadProgram::Build traced_function(TensorFunction function, std::span<const Tensor> parameters,
+                                   std::string refusal = "[program] a function may use only parameters, its inputs and numbers; it uses a");
 
 // The step's losses as graphs. Parameters are recognised by their tensors, which must exist whenever the losses are traced.
 StepModel step_model(const Step& step, const std::vector<BatchSpec>& batch);

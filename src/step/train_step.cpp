@@ -471,6 +471,11 @@ TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_
 
 StepState TrainStep::state() const { return state_->now; }
 
+void TrainStep::leave_out() {
+  if (pending() > 0) fail(ErrorCode::usage, "[step] {} steps are enqueued; collect them before leaving one out", pending());
+  ++state_->now.attempted;
+}
+
 void TrainStep::restore(const StepState& state) {
   discard();
   state_->now = state;

@@ -137,6 +137,7 @@ class TrainStep {
   Losses evaluate(std::span<const void* const> batch, int64_t samples);
   void check_evaluation(int64_t samples) const;  // ErrorCode::unsupported if evaluate() cannot handle this many
 
+  void leave_out();                      // counts a step as attempted that computes nothing; all steps must have been collected
   StepState state() const;               // after the last collected step
   void restore(const StepState& state);  // with the same parameters and moments, later steps are bit-identical
   void compile_ahead();                  // in the background, if the device supports it

@@ -2,9 +2,12 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace ridge {
+
+struct StepMetrics;
 
 class BatchFeed {
  public:
@@ -13,6 +16,7 @@ class BatchFeed {
   struct Batch {
     int64_t position = 0;                  // the batch's position; used to leave out batches that lead to non-finite values
     std::span<const void* const> tensors;  // in host memory; valid until the next call
+    bool left_out = false;                 // the step is counted, but computes and changes nothing
   };
   // The batch of a step, counted from 0. If batches come in parts: its first part.
   virtual Batch next(int64_t step) = 0;
@@ -26,6 +30,16 @@ class BatchFeed {
   // Whether batches are made with the current weights. If so, all steps have ended before a batch is requested, so that the feed can run
   // programs that read the step's parameters (step/read_program.h) and keep its own state in the task's.
   virtual bool on_policy() const { return false; }
+
+  // For batches that come in groups, such as the passes over what was collected once: the number of steps in a group. Validations, checkpoints and the end of
+  // a run wait for the end of a group, so that a feed never has to continue in the middle of one.
+  virtual int64_t group() const { return 1; }
+  virtual double rate(double scheduled) const { return scheduled; }      // the learning rate of the batch that next() returned last
+  virtual void collected(const StepMetrics& metrics) { (void)metrics; }  // called after each step
+  // Figures of the feed itself, reported with each step behind the scalars of the loss, such as the score of finished episodes. The names never change.
+  virtual std::span<const std::string> scalar_names() const { return {}; }
+  virtual std::span<const double> scalars() const { return {}; }
+  virtual bool wants_validation() const { return false; }  // a validation is requested, whatever the interval; asked once per group
 
   // For batches held one micro-batch at a time: the tensors of the next micro-batch.
   virtual bool in_parts() const { return false; }

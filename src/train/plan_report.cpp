@@ -53,7 +53,7 @@ std::string plan_text(const PlannedRun& run, const TerminalStyle& style) {
     text += fmt::format("  {:>10}  {}{}\n", size_text(plan.largest[i].bytes), plan.largest[i].name,
                         plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");
   if (run.expected_step_seconds > 0) {
-    const double tokens = double(plan.batch * run.trainer.tokens_per_sample);
+    const double tokens = double(plan.batch) * run.trainer.tokens_per_sample;
     const std::string expected =
         fmt::format("Expected: {} a step ({} {}/s, {}), {} for {}{};", duration_text(run.expected_step_seconds), count_text(tokens / run.expected_step_seconds),
                     run.unit, roof_text(run.min_seconds / run.expected_step_seconds, run.roof_others, "the roof"), duration_text(run.expected_total()),

@@ -52,10 +52,16 @@ class Run {
         views_(views),
         step_(*task.step),
         feed_(*task.feed),
+        group_(feed_.group()),
         lock_(options.locked ? std::nullopt : lock_run(options.folder)),
         signals_(options.handle_signals),
         rows_([this](const std::string& line) { views_.on_notice(line); }),
-        checkpoints_(task, options, calls()) {}
+        checkpoints_(task, options, calls()) {
+    for (std::span<const std::string> names : {std::span<const std::string>(step_.scalars()), feed_.scalar_names()})
+      scalar_names_.insert(scalar_names_.end(), names.begin(), names.end());
+    if (scalar_names_.size() > kMaxScalars)
+      fail(ErrorCode::usage, "[train] the loss and the feed report {} scalars together, at most {} are possible", scalar_names_.size(), kMaxScalars);
+  }
 
   Outcome operator()() {
     start_ = Clock::now();
@@ -128,7 +134,8 @@ class Run {
   void choose_intervals() {
     const int64_t steps = o_.schedule.steps;
     auto interval_of = [&](const std::optional<int64_t>& requested, bool on, int64_t otherwise) {
-      return on ? std::clamp<int64_t>(requested.value_or(otherwise), 1, std::max<int64_t>(steps, 1)) : 0;
+      const int64_t wanted = std::clamp<int64_t>(requested.value_or(otherwise), 1, std::max<int64_t>(steps, 1));
+      return on ? (wanted + group_ - 1) / group_ * group_ : 0;
     };
     state_.validation_interval = interval_of(o_.validation_interval, o_.validate && validates(), affordable_validation());
     find_score();
@@ -313,7 +320,8 @@ class Run {
     const int64_t after = feed_.position();
     const Clock::time_point ready = leave(Phase::data, start);
     waited_ = feed_.waited_seconds();
-    const double lr = o_.schedule.rate(number);
+    if (batch.left_out) return leave_out(after);
+    const double lr = feed_.rate(o_.schedule.rate(number));
     start = o_.before ? enter(Phase::step, number) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all pending work is waited for then anyway
     const double waited = waited_;
@@ -342,6 +350,14 @@ class Run {
       if (!collect(Clock::now())) return;
   }
 
+  void leave_out(int64_t position_after) {
+    while (step_.pending() > 0)
+      if (!collect(Clock::now())) return;
+    step_.leave_out();
+    state_.step = step_.state(), state_.next_batch = position_after;
+    between_steps();
+  }
+
   bool anything_due(int64_t done) const {
     return done == o_.schedule.steps || due(state_.validation_interval, done) || due(state_.checkpoint_interval, done) || due(state_.sample_interval, done);
   }
@@ -359,6 +375,7 @@ class Run {
     pace_.add(seconds), own_seconds_ += seconds, ++collected_;
     state_.step = step_.state();
     state_.next_batch = step.after;
+    feed_.collected(m);
     report(m, step.lr, seconds);
     switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
@@ -385,9 +402,10 @@ class Run {
     const int64_t done = state_.step.attempted;
     Progress& p = pending_reports_.emplace_back();
     p.step = done, p.steps = o_.schedule.steps, p.loss = m.loss, p.gradient_norm = m.gradient_norm, p.lr = lr, p.applied = m.applied;
-    p.scalar_names = step_.scalars(), p.scalars = m.scalars;
+    p.scalar_names = scalar_names_, p.scalars = m.scalars;
+    std::ranges::copy(feed_.scalars(), p.scalars.begin() + long(step_.scalars().size()));
     p.ms = 1e3 * seconds, p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
-    const double wall = wall_.add(now), tokens = double(step_.plan().batch * o_.tokens_per_sample);
+    const double wall = wall_.add(now), tokens = double(step_.plan().batch) * o_.tokens_per_sample;
     p.wall_ms = 1e3 * wall, p.tokens_s = tokens / wall;
     p.compute_tokens_s = tokens / pace_.value(), p.roof = o_.min_seconds / pace_.value(), p.roof_others = o_.roof_others;
     p.elapsed_s = std::chrono::duration<double>(now - start_).count();
@@ -454,9 +472,10 @@ class Run {
     const int64_t done = state_.step.attempted;
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim(done);
     if (step_.pending() > 0) return;  // nothing else is due, or the step would have been collected
+    if (done % group_ != 0 && done != o_.schedule.steps) return;
     // A time-limited run still ends with a validation loss.
     const bool unknown = state_.validation_interval > 0 && !state_.final_score && out_of_time();
-    const bool validates = due(state_.validation_interval, done) || unknown;
+    const bool validates = due(state_.validation_interval, done) || unknown || (o_.validate && this->validates() && feed_.wants_validation());
     const bool best = validates && validate();
     if (due(state_.sample_interval, done) && !signals_.caught()) take_sample();
     check_for_end(validates && !state_.validation_due);
@@ -568,7 +587,7 @@ class Run {
     out_.ms = 1e3 * pace_.value(), out_.update_seconds = std::min(step_.update_seconds(), out_.phase_seconds[size_t(Phase::step)]);
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
     if (here > 0) {
-      const double tokens = double(step_.plan().batch * o_.tokens_per_sample);
+      const double tokens = double(step_.plan().batch) * o_.tokens_per_sample;
       // Not the phase's time: an asynchronous device also computes while the host waits for data.
       const double own = own_seconds_ / double(collected_);
       out_.tokens_s = double(here) * tokens / since(loop_start_), out_.compute_tokens_s = tokens / own;
@@ -582,6 +601,8 @@ class Run {
   Outputs views_;
   TrainStep& step_;
   BatchFeed& feed_;
+  const int64_t group_;  // steps
+  std::vector<std::string> scalar_names_;
   std::optional<size_t> score_at_;  // index among the validation's scalars; none: the loss
   std::optional<FolderLock> lock_;
   StopSignals signals_;

@@ -33,7 +33,7 @@ struct TrainerOptions {
   bool resume = false;
   bool locked = false;                         // the caller holds the folder's lock
   Schedule schedule;                           // includes the number of steps
-  int64_t tokens_per_sample = 1;               // what tokens/s counts
+  double tokens_per_sample = 1;                // what tokens/s counts
   std::optional<int64_t> validation_interval;  // steps; none: as often as possible for under 5 % of the time
   std::optional<int64_t> checkpoint_interval;  // steps; none: ten per run, at least checkpoint_rest and at most ten minutes apart
   std::optional<int64_t> sample_interval;      // steps; none: four times per run
@@ -107,7 +107,7 @@ struct Progress {
   int64_t resident_bytes = 0, planned_bytes = 0;
   double loss_scale = 1;
   bool newest = true;                              // false: a later step is reported in the same burst
-  std::span<const std::string> scalar_names = {};  // owned by the step
+  std::span<const std::string> scalar_names = {};  // of the loss and of the feed; owned by the run
   ScalarMeans scalars = {};
 };
 

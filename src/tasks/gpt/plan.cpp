@@ -47,7 +47,7 @@ class GptPlanner {
     planner_.plan(needs());
     read_intervals(s_, run_.trainer);
     read_interval(s_, "sample_interval", run_.trainer.sample_interval, run_.trainer.samples);
-    run_.trainer.schedule = schedule_, run_.trainer.tokens_per_sample = run_.model.block;
+    run_.trainer.schedule = schedule_, run_.trainer.tokens_per_sample = double(run_.model.block);
     describe();
     return std::move(run_);
   }

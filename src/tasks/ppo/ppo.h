@@ -1,0 +1,147 @@
+// Proximal policy optimisation: what is collected with the current weights, and the loss on it.
+#pragma once
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "ridge/step.h"
+#include "step/read_program.h"
+#include "tasks/ppo/policy.h"
+#include "train/batch_feed.h"
+#include "train/training_loop.h"
+
+namespace ridge {
+
+struct PpoArgs {
+  int64_t instances = 64, horizon = 64;      // decisions of a rollout: instances × horizon
+  int64_t minibatch = 1024, epochs = 4;      // decisions per update, and passes over a rollout
+  int64_t segment = 1;                       // decisions in a row that belong together in a minibatch: 1 without memory
+  double gamma = 0.99, lambda = 0.95;        // discount, and the decay of advantages over time
+  double clip_range = 0.2;                   // of the ratio of probabilities
+  double value_clip = 0;                     // largest change of a value that counts; 0: any
+  double value_weight = 0.5;                 // of the value's loss
+  double entropy = 0.01, final_entropy = -1; // weight of the entropy bonus, falling linearly to final_entropy; negative: constant
+  double target_kl = 0;                      // a rollout is left when the mean KL divergence of an epoch exceeds it; 0: never
+  double adaptive_kl = 0;                    // the learning rate follows the KL divergence of the epochs; 0: it does not
+  bool normalize_observations = false, normalize_values = false, scale_rewards = false;
+  int64_t iterations = 1;                    // rollouts in the whole run
+  uint64_t seed = 1;
+
+  int64_t decisions() const { return instances * horizon; }
+  int64_t minibatches() const { return decisions() / minibatch; }
+  int64_t updates() const { return epochs * minibatches(); }  // per rollout
+};
+void check(const PpoArgs& args);  // ErrorCode::usage names the sizes that do not fit together
+
+// A minibatch [rows, segment, …]: observations, actions, their log-probabilities and values when they were taken, advantages, values to learn, the weight of
+// the entropy; with memory also where episodes begin, and its states [rows, …] at the beginning. Every sum is over decisions, so minibatches can be split.
+std::vector<BatchSpec> ppo_batch(const Policy& policy, const PpoArgs& args);
+Loss ppo_loss(const Policy& policy, const PpoArgs& args, const std::vector<Tensor>& batch);
+
+// Advantages and the returns that values learn, each [time, instances], from what a rollout gave. final_value: of the last observation where an episode was
+// truncated; last_value [instances]: of the observation after the rollout.
+std::pair<Tensor, Tensor> advantages(const Tensor& reward, const Tensor& value, const Tensor& terminated, const Tensor& truncated, const Tensor& final_value,
+                                     const Tensor& last_value, double gamma, double lambda);
+
+// Mean and variance of everything seen so far, merged batch by batch.
+struct RunningMoments {
+  explicit RunningMoments(size_t size = 1) : mean(size, 0), variance(size, 1) {}
+  void add(std::span<const float> rows);  // [n, size]
+  double count = 1e-4;
+  std::vector<double> mean, variance;
+};
+
+// Figures of finished episodes, as the issue of many unequal instances demands: every instance counts with its last few ones, so quick losers do not dominate.
+class EpisodeScore {
+ public:
+  EpisodeScore(int64_t instances, int64_t episodes = 100);
+  void add(int64_t instance, float episode_return, float length);
+  std::optional<double> score() const, length() const;  // once every instance has finished its quota
+  double recent() const;                                // the mean of what there is; NaN: nothing
+  double recent_length() const;
+  int64_t quota() const { return quota_; }
+  std::vector<float>& returns() { return returns_; }
+  std::vector<float>& lengths() { return lengths_; }
+  std::vector<int64_t>& counts() { return counts_; }
+
+ private:
+  int64_t quota_;
+  std::vector<float> returns_, lengths_;  // [instances, quota]
+  std::vector<int64_t> counts_;           // finished so far
+};
+
+// Episodes played by a policy as it is.
+struct PlayedEpisodes {
+  std::vector<float> returns, lengths;
+  int64_t capped = 0;  // cut off by the time limit
+  double mean() const, deviation() const, mean_length() const;
+  double interval() const;  // half of the 95 % confidence interval of the mean
+};
+
+// Collects rollouts with the step's weights, and hands them out as minibatches. The environments' states are part of it: saving it saves everything.
+class Collector final : public BatchFeed {
+ public:
+  Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, const PpoArgs& args);
+  ~Collector();
+
+  Batch next(int64_t step) override;
+  int64_t position() const override { return position_; }
+  void seek(int64_t position, const std::vector<int64_t>& left_out) override;
+  bool on_policy() const override { return true; }
+  int64_t group() const override { return args_.updates(); }
+  double rate(double scheduled) const override { return scheduled * rate_factor_; }
+  void collected(const StepMetrics& metrics) override;
+  std::span<const std::string> scalar_names() const override;
+  std::span<const double> scalars() const override { return scalars_; }
+  bool wants_validation() const override { return wants_validation_; }
+
+  // Plays episodes, the same number in every instance, with draws of their own. Empty: `stop` returned true.
+  std::optional<PlayedEpisodes> play(int64_t episodes, bool sampled, const std::function<bool()>& stop = {});
+  std::optional<double> target;  // a score from which on validations are requested
+
+  std::vector<StateTensor> save() const;
+  void restore(const SafetensorsFile& file);
+  int64_t bytes() const;  // of all programs and buffers
+
+  struct Times {
+    double playing = 0, advantages = 0, preparing = 0;  // seconds
+  };
+  const Times& times() const { return times_; }
+  int64_t rollouts() const { return rollouts_; }
+  const RunningMoments& observations() const { return observations_; }
+
+ private:
+  struct Programs;
+  struct Buffers;
+  void collect();
+  void find_final_values();
+  void count_episodes();
+  void update_statistics();
+  void fill_minibatch(int64_t epoch, int64_t minibatch);
+  void copy_observation(int64_t t, int64_t e, bool final, std::byte* to) const;
+  std::vector<const void*> program_inputs(const std::vector<std::vector<std::byte>>& carry) const;
+
+  TrainStep& step_;
+  std::shared_ptr<const Policy> policy_;
+  Instances instances_;
+  PpoArgs args_;
+  std::vector<Tensor> weights_;
+  std::unique_ptr<Programs> programs_;
+  std::unique_ptr<Buffers> buffers_;
+  RunningMoments observations_, values_, returns_;
+  EpisodeScore score_;
+  int64_t position_ = 0, rollouts_ = 0, since_validation_ = 0;
+  bool wants_validation_ = false, stopped_ = false;  // stopped: the rest of this rollout's updates are left out
+  double rate_factor_ = 1, kl_sum_ = 0;
+  int64_t kl_count_ = 0;
+  size_t kl_at_ = 0;  // index of the KL divergence among the loss's scalars
+  std::array<double, 3> scalars_ = {};
+  Times times_;
+};
+
+}  // namespace ridge
