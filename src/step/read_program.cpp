@@ -2,6 +2,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "compile/autocast.h"
 #include "compile/plan_memory.h"
 
 namespace ridge {
@@ -19,11 +20,13 @@ ReadProgram::ReadProgram(TrainStep& step, const std::vector<Type>& inputs, const
   const RandomOperands random{g.input({DType::i64, {}}, "seed"), g.input({DType::i64, {}}, "number"), g.input({DType::i64, {}}, "base"), kReadStream};
   for (size_t i = 0; i < inputs.size(); ++i) given.push_back(g.input(inputs[i], fmt::format("input {}", i)));
   Builder b(g);
-  const std::vector<NodeId> outputs = build(b, parameters, given, random);
+  std::vector<NodeId> outputs = build(b, parameters, given, random);
+  const StepOptions& o = step.options();
+  if (o.precision == Precision::bf16 || o.precision == Precision::fp16)  // as the step multiplies
+    outputs = autocast(g, outputs, o.precision == Precision::bf16 ? DType::bf16 : DType::f16);
   std::vector<NodeId> all = parameters;
   all.insert(all.end(), {random.seed, random.step, random.base});
   all.insert(all.end(), given.begin(), given.end());
-  const StepOptions& o = step.options();
   CompileOptions options(*o.backend);
   options.passes = o.passes;
   program_ = std::make_unique<Executable>(g, all, outputs, options);

@@ -4,11 +4,12 @@
 #include "base/nearest.h"
 #include "tasks/circuits/task.h"
 #include "tasks/gpt/run.h"
+#include "tasks/ppo/task.h"
 
 namespace ridge {
 
 std::span<const Task> tasks() {
-  static const Task all[] = {gpt_task(), circuits_task()};
+  static const Task all[] = {gpt_task(), circuits_task(), ppo_task()};
   return all;
 }
 

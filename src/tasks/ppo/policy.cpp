@@ -77,7 +77,7 @@ Policy::Policy(PolicyArgs args) : args_(std::move(args)) {
         if (height < window || wide < window)
           fail(ErrorCode::usage, "[ppo] network={} needs larger pictures than {}x{}: a window of {} does not fit into {}x{}", args_.network, seen[1], seen[2],
                window, height, wide);
-        t.convolutions.push_back(orthogonal(Conv2d(channels, out, window, {.stride = {stride, stride}}), kRootTwo));
+        t.convolutions.push_back(orthogonal(Conv2d(channels, out, window, {{stride, stride}, {}, {}, 1}), kRootTwo));
         channels = out, height = (height - window) / stride + 1, wide = (wide - window) / stride + 1;
       };
       if (args_.network == "nature")

@@ -114,6 +114,7 @@ class Collector final : public BatchFeed {
   const Times& times() const { return times_; }
   int64_t rollouts() const { return rollouts_; }
   const RunningMoments& observations() const { return observations_; }
+  void use_observations(const RunningMoments& moments);  // of a trained agent
 
  private:
   struct Programs;
@@ -122,6 +123,8 @@ class Collector final : public BatchFeed {
   void find_final_values();
   void count_episodes();
   void update_statistics();
+  void use_statistics();
+  void finish_rollout();
   void fill_minibatch(int64_t epoch, int64_t minibatch);
   void copy_observation(int64_t t, int64_t e, bool final, std::byte* to) const;
   std::vector<const void*> program_inputs(const std::vector<std::vector<std::byte>>& carry) const;

@@ -1,0 +1,154 @@
+// Trained agents: their description in files, and ridge eval.
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "measure/default_team.h"
+#include "ridge/trainer.h"
+#include "step/compiled_step.h"
+#include "tasks/ppo/task.h"
+#include "train/checkpoint.h"
+#include "train/command_settings.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kAgentFile = "agent.json";
+
+// A run has the description in its model folder and in every checkpoint; the best weights come first.
+std::optional<fs::path> folder_of_agent(const fs::path& model) {
+  std::error_code ignored;
+  if (model.empty() || !fs::is_directory(model, ignored)) return {};
+  if (fs::exists(model / kAgentFile, ignored)) return model;
+  std::vector<std::string> notices;
+  if (const CheckpointStore store(model / "checkpoints"); !store.steps().empty()) {
+    std::optional<StoredCheckpoint> found = store.best(notices);
+    if (!found) found = store.newest(notices);
+    if (found && fs::exists(found->folder / kAgentFile, ignored)) return found->folder;
+  }
+  if (fs::exists(model / "model" / kAgentFile, ignored)) return model / "model";
+  return {};
+}
+
+}  // namespace
+
+bool is_agent(const fs::path& model) try { return folder_of_agent(model).has_value(); } catch (const std::exception&) {
+  return false;  // a word of a command line may be anything
+}
+
+std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations) {
+  const EnvOptions& o = instances.options();
+  nlohmann::ordered_json j{{"environment", instances.spec().name},
+                           {"rules", instances.spec().parameters},
+                           {"options",
+                            {{"frame_skip", o.frame_skip},
+                             {"time_limit", o.time_limit},
+                             {"stack", o.stack},
+                             {"sticky", o.sticky},
+                             {"noops", o.noops}}},
+                           {"policy", nlohmann::ordered_json::parse(policy.args().json())},
+                           {"normalize_observations", args.normalize_observations},
+                           {"seed", args.seed}};
+  if (observations) j["observations"] = {{"mean", observations->mean}, {"variance", observations->variance}};
+  return j.dump(1);
+}
+
+TrainedAgent load_agent(const fs::path& model) try {
+  const std::optional<fs::path> folder = folder_of_agent(model);
+  if (!folder) fail(ErrorCode::io, "[ppo] {} is not a run or model of the task ppo: it has no {}", model.string(), kAgentFile);
+  std::ifstream in(*folder / kAgentFile);
+  const nlohmann::json j = nlohmann::json::parse(in);
+  TrainedAgent t;
+  t.folder = *folder;
+  EnvOptions o;
+  const nlohmann::json& options = j.at("options");
+  o.frame_skip = options.at("frame_skip"), o.time_limit = options.at("time_limit"), o.stack = options.at("stack");
+  o.sticky = options.at("sticky"), o.noops = options.at("noops");
+  t.instances = std::make_unique<Instances>(make_environment(j.at("environment")), o);
+  if (const std::string rules = j.at("rules"); rules != t.instances->spec().parameters)
+    fail(ErrorCode::io, "[ppo] the agent was trained with other rules of {} ({}) than this program has ({})", t.instances->spec().name, rules,
+         t.instances->spec().parameters);
+  PolicyArgs p = PolicyArgs::from_json(j.at("policy").dump());
+  p.observation = t.instances->observation_shape(), p.dtype = t.instances->spec().dtype, p.actions = t.instances->spec().actions;
+  t.policy = std::make_shared<Policy>(p);
+  load_weights(*t.policy, (*folder / "model.safetensors").string());
+  t.args.seed = j.at("seed"), t.args.normalize_observations = j.at("normalize_observations");
+  t.args.instances = t.args.horizon = t.args.minibatch = t.args.epochs = 1;
+  t.observations = RunningMoments(size_t(t.instances->spec().observation.numel()));
+  if (!t.args.normalize_observations) return t;
+  if (j.contains("observations")) {
+    t.observations.mean = j.at("observations").at("mean").get<std::vector<double>>();
+    t.observations.variance = j.at("observations").at("variance").get<std::vector<double>>();
+  } else {  // a checkpoint
+    const SafetensorsFile state((*folder / "task.safetensors").string());
+    for (const auto& [name, values] : {std::pair("observations.mean", &t.observations.mean), {"observations.variance", &t.observations.variance}}) {
+      const SafetensorView& view = state.at(name);
+      if (view.data.size() != values->size() * sizeof(double)) fail(ErrorCode::io, "[ppo] {} in {} has another size than the observations", name, folder->string());
+      std::memcpy(values->data(), view.data.data(), view.data.size());
+    }
+  }
+  return t;
+} catch (const nlohmann::json::exception& e) {
+  fail(ErrorCode::io, "[ppo] the description of {} is damaged: {}", model.string(), e.what());
+}
+
+namespace {
+
+int run_agent_eval(const std::string& model, bool json, const config::Resolved& s) {
+  note_unused(s, "eval");
+  request_default_threads(thread_request(s));
+  const std::string device = s.get<std::string>("device");
+  const TrainedAgent agent = load_agent(model);
+  const std::vector<NamedTensor> weights = parameters(*agent.policy);
+  std::vector<Tensor> tensors;
+  for (const NamedTensor& w : weights) tensors.push_back(*w.tensor);
+  // A step whose only purpose is to hold the weights on a device.
+  const Step learnt(weights, adamw(), [&](const std::vector<Tensor>& batch) { return ppo_loss(*agent.policy, agent.args, batch); });
+  StepOptions options;
+  options.evaluation = false;
+  const std::shared_ptr<CompiledStep::State> held =
+      compile_step(learnt, ppo_batch(*agent.policy, agent.args), options, step_device(device == "auto" ? "cpu" : device));
+  for (size_t i = 0; i < weights.size(); ++i)
+    held->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), size_t(weights[i].tensor->size())});
+  Collector collector(held->step, agent.policy, tensors, *agent.instances, agent.args);
+  collector.use_observations(agent.observations);
+  const int64_t episodes = s.get<int64_t>("episodes");
+  nlohmann::ordered_json j{{"model", agent.folder.string()}, {"environment", agent.instances->describe()}, {"episodes", episodes}};
+  if (!json) fmt::print("{:<10}{}\n{:<10}{}\n", "model", agent.folder.string(), "env", agent.instances->describe());
+  for (const bool sampled : {true, false}) {
+    const std::optional<PlayedEpisodes> played = collector.play(episodes, sampled);
+    const char* how = sampled ? "sampled" : "greedy";
+    j[how] = {{"score", played->mean()}, {"interval", played->interval()}, {"length", played->mean_length()}, {"cut_off", played->capped}};
+    if (!json)
+      fmt::print("{:<10}{:.2f} ± {:.2f} (95 %), {} of {:.0f} decisions on average{}\n", how, played->mean(), played->interval(),
+                 counted(int64_t(played->returns.size()), "episode"), played->mean_length(),
+                 played->capped ? fmt::format(", {} cut off by the time limit", played->capped) : "");
+  }
+  if (json) std::puts(j.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+
+Verb ppo_eval_verb() {
+  const auto model = std::make_shared<std::string>();
+  const auto json = std::make_shared<bool>(false);
+  return {.name = "eval",
+          .summary = "scores of a trained agent",
+          .options = {{Verb::Option::Kind::word, "model", model.get(), "a run of ridge train ppo, one of its checkpoints or its model folder"}, {Verb::Option::Kind::flag, "--json", json.get(), "print JSON"}},
+          .footer = "Settings: episodes=N device=cpu|cuda threads=N.",
+          .run = [model, json](config::Sources sources) { return run_agent_eval(*model, *json, config::resolve(sources)); }};
+}
+
+// Whole updates as benchmark rows follow.
+std::vector<BenchRow> ppo_bench_rows(bool) { return {}; }
+BenchStep ppo_bench_step(const BenchRow&, const config::Resolved&) { return {}; }
+
+}  // namespace ridge

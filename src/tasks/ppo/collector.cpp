@@ -1,0 +1,568 @@
+// Rollouts: the policy plays all instances in one program, and what it did becomes minibatches.
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "data/permutation.h"
+#include "step/compiled_step.h"
+#include "tasks/ppo/ppo.h"
+
+namespace ridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+using Bytes = std::vector<std::byte>;
+
+constexpr uint32_t kOrderStream = 0x504F;                        // of the permutations; its seed is not that of the draws
+constexpr int64_t kPlayers = 100, kFirstPlayer = int64_t(1) << 30;  // instances that are evaluated: no other has their numbers
+constexpr int64_t kPlayedAtOnce = 128;                           // decisions
+constexpr double kLargestObservation = 10;                       // of normalised ones
+constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
+constexpr int64_t kRolloutsBetweenRequests = 4;                  // of validations
+
+Type type_of(const Tensor& t) { return {t.dtype(), t.shape()}; }
+
+Shape with_front(std::initializer_list<int64_t> front, const Shape& shape) {
+  std::vector<int64_t> all(front);
+  all.insert(all.end(), shape.begin(), shape.end());
+  return Shape(all);
+}
+
+// The inputs that a rollout reads besides its carry.
+struct Scales {
+  Tensor shift, scale, value;  // of observations [n] (undefined: not normalised), and mean and deviation of values [2]
+  Tensor observation(const Tensor& x) const {
+    return shift.defined() ? clamp((x - shift) * scale, -kLargestObservation, kLargestObservation) : x;
+  }
+  Tensor real_value(const Tensor& v) const { return v * slice(value, 0, 1, 2) + slice(value, 0, 0, 1); }
+};
+
+}  // namespace
+
+// What is computed in one program each. `carry`: the types of the environments' state, then of the policy's.
+struct Collector::Programs {
+  std::vector<Type> carry;
+  size_t environment = 0;  // how many of these are the environment's
+  std::vector<Type> outputs;
+  std::unique_ptr<ReadProgram> start, rollout, value, advantages;
+  struct Play {
+    std::unique_ptr<ReadProgram> start, run;
+    std::vector<Type> carry;
+  };
+  std::array<Play, 2> play;  // most likely actions, sampled actions
+};
+
+// A rollout in host memory, each [horizon, instances, …].
+struct Collector::Buffers {
+  std::vector<Bytes> carry;
+  Bytes frames;           // behind the last stack - 1 frames of the rollout before
+  std::vector<int64_t> age;
+  Bytes action;
+  std::vector<float> log_p, value, reward, episode_return, episode_length, final_value, discounted, advantage, goal;
+  Bytes terminated, truncated, final_frame;
+  std::vector<std::vector<float>> states;  // of the policy's memory after each decision, even if that ended an episode
+  std::vector<Bytes> first_states;         // before the rollout
+  std::vector<float> last_value;
+  std::vector<float> shift, scale;  // of observations
+  float value_scale[2] = {0, 1};
+  std::vector<Bytes> batch;
+  std::vector<const void*> batch_data;
+  int64_t frame_bytes = 0, action_bytes = 0, stack = 1;
+};
+
+Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, const PpoArgs& args)
+    : step_(step),
+      policy_(std::move(policy)),
+      instances_(instances),
+      args_(args),
+      weights_(weights.begin(), weights.end()),
+      programs_(std::make_unique<Programs>()),
+      buffers_(std::make_unique<Buffers>()),
+      observations_(size_t(instances.spec().observation.numel())),
+      score_(args.instances) {
+  const int64_t E = args_.instances, T = args_.horizon;
+  const EnvSpec& spec = instances_.spec();
+  Programs& p = *programs_;
+  Buffers& b = *buffers_;
+  const std::vector<std::string>& scalars = step_.scalars();
+  kl_at_ = size_t(std::ranges::find(scalars, "kl") - scalars.begin());
+  b.stack = instances_.options().stack;
+  const bool bounded = instances_.options().time_limit > 0, normalized = args_.normalize_observations;
+  if (normalized && spec.dtype != DType::f32) fail(ErrorCode::usage, "[ppo] normalize_observations=true needs observations that are numbers, not pictures");
+
+  for (const Tensor& t : instances_.start(iota({E}))) p.carry.push_back(type_of(t));
+  p.environment = p.carry.size();
+  for (const Tensor& t : policy_->zero_state(E)) p.carry.push_back(type_of(t));
+  p.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function(
+                                                                          [this, E](const std::vector<Tensor>&) { return instances_.start(iota({E})); }, weights_));
+
+  std::vector<Type> inputs = p.carry;
+  const int64_t width = spec.observation.numel();
+  if (normalized) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
+  inputs.push_back({DType::f32, {2}});
+  auto scales_of = [normalized](const std::vector<Tensor>& in, size_t at) {
+    Scales s;
+    if (normalized) s.shift = in[at++], s.scale = in[at++];
+    s.value = in[at];
+    return s;
+  };
+  const auto outputs = std::make_shared<std::vector<Type>>();
+  p.rollout = std::make_unique<ReadProgram>(
+      step_, inputs,
+      traced_function(
+          [=, this](const std::vector<Tensor>& in) {
+            const size_t carries = programs_->carry.size(), own = programs_->environment;
+            const Scales scales = scales_of(in, carries);
+            const ScanOutput played = scan(
+                [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
+                  const EnvState state(carry.begin(), carry.begin() + long(own));
+                  const std::vector<Tensor> memory(carry.begin() + long(own), carry.end());
+                  const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
+                  const Tensor action = policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state));
+                  const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
+                  ScanOutput next{d.state, {instances_.frame(state), action, policy_->log_probability(out.distribution, action), scales.real_value(out.value), d.reward,
+                                            d.terminated, d.truncated, d.episode_return, d.episode_length}};
+                  const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {E, 1});
+                  for (const Tensor& m : out.state) next.carry.push_back(m * on);
+                  if (buffers_->stack > 1) next.outputs.push_back(instances_.age(state));
+                  if (bounded)
+                    next.outputs.push_back(buffers_->stack > 1 ? slice(d.final_observation, 1, buffers_->stack - 1, buffers_->stack) : d.final_observation);
+                  if (args_.scale_rewards) next.outputs.push_back(instances_.discounted_return(d.state));
+                  for (const Tensor& m : out.state) next.outputs.push_back(m);
+                  return next;
+                },
+                {in.begin(), in.begin() + long(carries)}, {iota({T})});
+            const EnvState last(played.carry.begin(), played.carry.begin() + long(own));
+            const std::vector<Tensor> memory(played.carry.begin() + long(own), played.carry.end());
+            std::vector<Tensor> results = played.carry;
+            results.push_back(scales.real_value(policy_->step(scales.observation(instances_.observe(last)), memory).value));
+            results.insert(results.end(), played.outputs.begin(), played.outputs.end());
+            outputs->clear();
+            for (const Tensor& t : results) outputs->push_back(type_of(t));
+            return results;
+          },
+          weights_));
+  p.outputs = *outputs;
+
+  std::vector<Type> seen = {{spec.dtype, with_front({E}, instances_.observation_shape())}};
+  seen.insert(seen.end(), p.carry.begin() + long(p.environment), p.carry.end());
+  const size_t scales_at = seen.size();
+  seen.insert(seen.end(), inputs.begin() + long(p.carry.size()), inputs.end());
+  if (bounded)
+    p.value = std::make_unique<ReadProgram>(step_, seen, traced_function(
+                                                             [=, this](const std::vector<Tensor>& in) {
+                                                               const Scales scales = scales_of(in, scales_at);
+                                                               const std::vector<Tensor> memory(in.begin() + 1, in.begin() + long(scales_at));
+                                                               return std::vector<Tensor>{scales.real_value(policy_->step(scales.observation(in[0]), memory).value)};
+                                                             },
+                                                             weights_));
+  const Type number{DType::f32, {T, E}}, flag{DType::boolean, {T, E}};
+  p.advantages = std::make_unique<ReadProgram>(step_, std::vector<Type>{number, number, flag, flag, number, {DType::f32, {E}}},
+                                               traced_function(
+                                                   [this](const std::vector<Tensor>& in) {
+                                                     const auto [advantage, goal] =
+                                                         ridge::advantages(in[0], in[1], in[2], in[3], in[4], in[5], args_.gamma, args_.lambda);
+                                                     return std::vector<Tensor>{advantage, goal};
+                                                   },
+                                                   weights_));
+
+  const size_t n = size_t(T * E);
+  for (const Type& t : p.carry) b.carry.emplace_back(size_t(t.bytes()));
+  b.frame_bytes = Type{spec.dtype, spec.observation}.bytes();
+  b.frames.resize(size_t((b.stack - 1 + T) * E * b.frame_bytes));
+  b.action_bytes = ppo_batch(*policy_, args_)[1].dtype == DType::f32 ? 4 * spec.actions.components() : 8 * spec.actions.components();
+  b.action.resize(n * size_t(b.action_bytes));
+  for (auto* numbers : {&b.log_p, &b.value, &b.reward, &b.episode_return, &b.episode_length, &b.final_value, &b.advantage, &b.goal}) numbers->resize(n);
+  b.terminated.resize(n), b.truncated.resize(n), b.last_value.resize(size_t(E));
+  if (b.stack > 1) b.age.resize(n);
+  if (bounded) b.final_frame.resize(n * size_t(b.frame_bytes));
+  if (args_.scale_rewards) b.discounted.resize(n);
+  for (size_t i = p.environment; i < p.carry.size(); ++i) b.states.emplace_back(n * size_t(p.carry[i].shape.numel() / E));
+  b.shift.resize(size_t(width)), b.scale.resize(size_t(width));
+  use_statistics();
+  for (const BatchSpec& s : ppo_batch(*policy_, args_)) b.batch.emplace_back(size_t(Type{s.dtype, s.shape}.bytes()));
+  for (const Bytes& t : b.batch) b.batch_data.push_back(t.data());
+
+  std::vector<void*> first;
+  for (size_t i = 0; i < p.environment; ++i) first.push_back(b.carry[i].data());
+  p.start->run({}, first, args_.seed);
+}
+
+Collector::~Collector() = default;
+
+std::span<const std::string> Collector::scalar_names() const {
+  static const std::vector<std::string> names = {"score", "length", "explained"};
+  return names;
+}
+
+std::vector<const void*> Collector::program_inputs(const std::vector<Bytes>& carry) const {
+  std::vector<const void*> in;
+  for (const Bytes& c : carry) in.push_back(c.data());
+  if (args_.normalize_observations) in.push_back(buffers_->shift.data()), in.push_back(buffers_->scale.data());
+  in.push_back(buffers_->value_scale);
+  return in;
+}
+
+void Collector::collect() {
+  Buffers& b = *buffers_;
+  const Clock::time_point start = Clock::now();
+  const int64_t older = (b.stack - 1) * args_.instances * b.frame_bytes;
+  std::memmove(b.frames.data(), b.frames.data() + int64_t(b.frames.size()) - older, size_t(older));
+  std::vector<void*> out;
+  for (Bytes& c : b.carry) out.push_back(c.data());
+  out.push_back(b.last_value.data());
+  out.insert(out.end(), {b.frames.data() + older, b.action.data(), b.log_p.data(), b.value.data(), b.reward.data(), b.terminated.data(), b.truncated.data(),
+                         b.episode_return.data(), b.episode_length.data()});
+  if (b.stack > 1) out.push_back(b.age.data());
+  if (!b.final_frame.empty()) out.push_back(b.final_frame.data());
+  if (args_.scale_rewards) out.push_back(b.discounted.data());
+  for (std::vector<float>& s : b.states) out.push_back(s.data());
+  b.first_states.assign(b.carry.begin() + long(programs_->environment), b.carry.end());
+  programs_->rollout->run(program_inputs(b.carry), out, args_.seed, rollouts_);
+  ++rollouts_;
+  const Clock::time_point played = Clock::now();
+  times_.playing += std::chrono::duration<double>(played - start).count();
+
+  find_final_values();
+  if (args_.scale_rewards) {
+    const float factor = float(1 / std::sqrt(returns_.variance[0] + 1e-8));
+    for (float& r : b.reward) r *= factor;
+  }
+  const void* in[] = {b.reward.data(), b.value.data(), b.terminated.data(), b.truncated.data(), b.final_value.data(), b.last_value.data()};
+  void* results[] = {b.advantage.data(), b.goal.data()};
+  programs_->advantages->run(in, results);
+  count_episodes();
+  times_.advantages += seconds_since(played);
+  stopped_ = false, kl_sum_ = 0, kl_count_ = 0;
+}
+
+// Values of the last observations of truncated episodes, as many at a time as there are instances.
+void Collector::find_final_values() {
+  Buffers& b = *buffers_;
+  if (!programs_->value) return;
+  const int64_t E = args_.instances;
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < b.truncated.size(); ++i)
+    if (b.truncated[i] != std::byte(0)) rows.push_back(int64_t(i));
+  if (rows.empty()) return;
+  const int64_t bytes = b.frame_bytes * b.stack;
+  Bytes seen(size_t(E * bytes));
+  std::vector<Bytes> memory;
+  for (size_t i = programs_->environment; i < programs_->carry.size(); ++i) memory.emplace_back(size_t(programs_->carry[i].bytes()));
+  std::vector<float> value(static_cast<size_t>(E));
+  for (size_t first = 0; first < rows.size(); first += size_t(E)) {
+    const size_t count = std::min(rows.size() - first, size_t(E));
+    for (size_t k = 0; k < count; ++k) {
+      const int64_t t = rows[first + k] / E, e = rows[first + k] % E;
+      copy_observation(t, e, true, seen.data() + int64_t(k) * bytes);
+      for (size_t m = 0; m < memory.size(); ++m) {
+        const size_t row = memory[m].size() / size_t(E);
+        std::memcpy(memory[m].data() + k * row, reinterpret_cast<const std::byte*>(b.states[m].data()) + size_t(rows[first + k]) * row, row);
+      }
+    }
+    std::vector<const void*> in = {seen.data()};
+    for (const Bytes& m : memory) in.push_back(m.data());
+    const std::vector<const void*> scales = program_inputs({});
+    in.insert(in.end(), scales.begin(), scales.end());
+    void* out[] = {value.data()};
+    programs_->value->run(in, out);
+    for (size_t k = 0; k < count; ++k) b.final_value[size_t(rows[first + k])] = value[k];
+  }
+}
+
+// The observation of a decision as the policy sees it, before normalisation: oldest frame first. `final`: what the decision led to, if that ended the episode.
+void Collector::copy_observation(int64_t t, int64_t e, bool final, std::byte* to) const {
+  const Buffers& b = *buffers_;
+  const int64_t E = args_.instances, row = t * E + e, older = b.stack - 1;
+  auto frame = [&](int64_t time) { return b.frames.data() + ((older + time) * E + e) * b.frame_bytes; };
+  for (int64_t k = 0; k < b.stack; ++k, to += b.frame_bytes) {  // `ago` frames before the newest
+    const int64_t ago = older - k;
+    const std::byte* from;
+    if (final)
+      from = ago == 0 ? b.final_frame.data() + row * b.frame_bytes : frame(t - std::min(ago - 1, b.age[size_t(row)]));
+    else
+      from = frame(ago == 0 ? t : t - std::min(ago, b.age[size_t(row)]));
+    std::memcpy(to, from, size_t(b.frame_bytes));
+  }
+}
+
+void Collector::count_episodes() {
+  const Buffers& b = *buffers_;
+  const int64_t E = args_.instances;
+  double error = 0, spread = 0, error_mean = 0, goal_mean = 0;
+  for (size_t i = 0; i < b.goal.size(); ++i) {
+    if (b.episode_length[i] > 0) score_.add(int64_t(i) % E, b.episode_return[i], b.episode_length[i]);
+    error_mean += double(b.advantage[i]), goal_mean += double(b.goal[i]);
+  }
+  error_mean /= double(b.goal.size()), goal_mean /= double(b.goal.size());
+  for (size_t i = 0; i < b.goal.size(); ++i) {
+    error += (double(b.advantage[i]) - error_mean) * (double(b.advantage[i]) - error_mean);
+    spread += (double(b.goal[i]) - goal_mean) * (double(b.goal[i]) - goal_mean);
+  }
+  scalars_ = {score_.recent(), score_.recent_length(), spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN()};
+}
+
+// Statistics stay the same from a rollout to its last update; what it adds counts from the next one on.
+void Collector::update_statistics() {
+  Buffers& b = *buffers_;
+  if (args_.normalize_observations) {
+    const size_t n = size_t(args_.decisions() * b.frame_bytes);
+    observations_.add({reinterpret_cast<const float*>(b.frames.data() + (b.frames.size() - n)), n / sizeof(float)});
+  }
+  if (args_.normalize_values) values_.add(b.goal);
+  if (args_.scale_rewards) returns_.add(b.discounted);
+  use_statistics();
+}
+
+void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
+  Buffers& b = *buffers_;
+  const int64_t E = args_.instances, L = args_.segment, rows = args_.minibatch / L, segments = args_.decisions() / L;
+  const RandomKey key{args_.seed, uint32_t((rollouts_ - 1) * args_.epochs + epoch), kOrderStream};
+  auto numbers = [&](size_t i) { return reinterpret_cast<float*>(b.batch[i].data()); };
+  float *log_p = numbers(2), *value = numbers(3), *advantage = numbers(4), *goal = numbers(5), *entropy = numbers(6);
+  const int64_t seen = b.frame_bytes * b.stack;
+  std::byte *observation = b.batch[0].data(), *action = b.batch[1].data();
+  const float value_mean = b.value_scale[0], value_factor = 1 / b.value_scale[1];
+  const double done = double(rollouts_ - 1) / double(std::max<int64_t>(1, args_.iterations - 1));
+  const auto weight = float(args_.final_entropy < 0 ? args_.entropy : args_.entropy + (args_.final_entropy - args_.entropy) * std::min(done, 1.0));
+  double sum = 0, squares = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t s = int64_t(permuted(uint64_t(minibatch * rows + r), uint64_t(segments), key)), e = s % E, first = s / E * L;
+    for (int64_t k = 0; k < L; ++k) {
+      const int64_t t = first + k, from = t * E + e, to = r * L + k;
+      if (b.stack > 1)
+        copy_observation(t, e, false, observation + to * seen);
+      else
+        std::memcpy(observation + to * seen, b.frames.data() + from * seen, size_t(seen));
+      std::memcpy(action + to * b.action_bytes, b.action.data() + from * b.action_bytes, size_t(b.action_bytes));
+      log_p[to] = b.log_p[size_t(from)], advantage[to] = b.advantage[size_t(from)], entropy[to] = weight;
+      value[to] = (b.value[size_t(from)] - value_mean) * value_factor, goal[to] = (b.goal[size_t(from)] - value_mean) * value_factor;
+      sum += double(advantage[to]);
+      if (policy_->has_memory()) {  // a step begins an episode if the one before it ended one; the state at the start of a segment says it already
+        const bool ended = k > 0 && (b.terminated[size_t(from - E)] != std::byte(0) || b.truncated[size_t(from - E)] != std::byte(0));
+        numbers(7)[to] = ended ? 1.0f : 0.0f;
+      }
+    }
+    for (size_t m = 0; m < b.states.size(); ++m) {
+      const size_t width = b.states[m].size() / size_t(args_.decisions()), before = size_t((first - 1) * E + e);
+      float* to = numbers(8 + m) + size_t(r) * width;
+      if (first == 0)
+        std::memcpy(to, b.first_states[m].data() + size_t(e) * width * sizeof(float), width * sizeof(float));
+      else if (b.terminated[before] != std::byte(0) || b.truncated[before] != std::byte(0))
+        std::fill_n(to, width, 0.0f);
+      else
+        std::memcpy(to, b.states[m].data() + before * width, width * sizeof(float));
+    }
+  }
+  if (args_.normalize_observations) {
+    auto* x = reinterpret_cast<float*>(observation);
+    const size_t width = b.shift.size();
+    constexpr auto kMost = float(kLargestObservation);
+    for (int64_t i = 0; i < args_.minibatch; ++i)
+      for (size_t k = 0; k < width; ++k, ++x) *x = std::clamp((*x - b.shift[k]) * b.scale[k], -kMost, kMost);
+  }
+  const double mean = sum / double(args_.minibatch);
+  for (int64_t i = 0; i < args_.minibatch; ++i) squares += (double(advantage[i]) - mean) * (double(advantage[i]) - mean);
+  const double deviation = std::sqrt(squares / double(std::max<int64_t>(1, args_.minibatch - 1)));
+  for (int64_t i = 0; i < args_.minibatch; ++i) advantage[i] = float((double(advantage[i]) - mean) / (deviation + 1e-8));
+}
+
+BatchFeed::Batch Collector::next(int64_t step) {
+  const int64_t update = step % args_.updates();
+  if (update == 0) collect();
+  position_ = step + 1;
+  const Clock::time_point start = Clock::now();
+  if (!stopped_) fill_minibatch(update / args_.minibatches(), update % args_.minibatches());
+  if (update + 1 == args_.updates()) finish_rollout();
+  times_.preparing += seconds_since(start);
+  return {step, stopped_ ? std::span<const void* const>() : buffers_->batch_data, stopped_};
+}
+
+void Collector::finish_rollout() {
+  update_statistics();
+  ++since_validation_;
+  const std::optional<double> now = score_.score();
+  wants_validation_ = target && now && *now >= *target && since_validation_ >= kRolloutsBetweenRequests;
+  if (wants_validation_) since_validation_ = 0;
+}
+
+void Collector::collected(const StepMetrics& m) {
+  if (!m.applied) return;
+  kl_sum_ += m.scalars[kl_at_], ++kl_count_;
+  if (kl_count_ < args_.minibatches()) return;
+  const double kl = kl_sum_ / double(kl_count_);  // of an epoch
+  kl_sum_ = 0, kl_count_ = 0;
+  if (args_.target_kl > 0 && kl > args_.target_kl) stopped_ = true;
+  if (args_.adaptive_kl > 0) {
+    if (kl > 2 * args_.adaptive_kl) rate_factor_ = std::max(rate_factor_ / kRateStep, kSmallestFactor);
+    if (kl < args_.adaptive_kl / 2) rate_factor_ = std::min(rate_factor_ * kRateStep, kLargestFactor);
+  }
+}
+
+void Collector::seek(int64_t position, const std::vector<int64_t>&) {
+  if (position % args_.updates() != 0)
+    fail(ErrorCode::internal, "[ppo] a run cannot continue at update {} of {} of a rollout", position % args_.updates(), args_.updates());
+  position_ = position;
+}
+
+std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, const std::function<bool()>& stop) {
+  const int64_t rows = std::min(episodes, kPlayers), quota = (episodes + rows - 1) / rows;
+  Programs::Play& play = programs_->play[sampled];
+  const size_t environment = programs_->environment;
+  auto first_state = [this, rows] { return instances_.start(iota({rows}) + Tensor(double(kFirstPlayer), DType::i64)); };
+  if (!play.run || play.carry[0].shape[0] != rows) {
+    play.carry.clear();
+    for (const Tensor& t : first_state()) play.carry.push_back(type_of(t));
+    for (const Tensor& t : policy_->zero_state(rows)) play.carry.push_back(type_of(t));
+    play.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function([=](const std::vector<Tensor>&) { return first_state(); }, weights_));
+    std::vector<Type> inputs = play.carry;
+    const int64_t width = instances_.spec().observation.numel();
+    if (args_.normalize_observations) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
+    play.run = std::make_unique<ReadProgram>(
+        step_, inputs, traced_function(
+                           [=, this](const std::vector<Tensor>& in) {
+                             const size_t carries = programs_->play[sampled].carry.size();
+                             Scales scales;
+                             if (args_.normalize_observations) scales.shift = in[carries], scales.scale = in[carries + 1];
+                             const ScanOutput played = scan(
+                                 [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
+                                   const EnvState state(carry.begin(), carry.begin() + long(environment));
+                                   const std::vector<Tensor> memory(carry.begin() + long(environment), carry.end());
+                                   const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
+                                   const Tensor action = sampled ? policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state))
+                                                                 : policy_->most_likely(out.distribution);
+                                   const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
+                                   ScanOutput next{d.state, {d.episode_return, d.episode_length, cast(d.truncated, DType::f32)}};
+                                   const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {rows, 1});
+                                   for (const Tensor& m : out.state) next.carry.push_back(m * on);
+                                   return next;
+                                 },
+                                 {in.begin(), in.begin() + long(carries)}, {iota({kPlayedAtOnce})});
+                             std::vector<Tensor> results = played.carry;
+                             results.insert(results.end(), played.outputs.begin(), played.outputs.end());
+                             return results;
+                           },
+                           weights_));
+  }
+  std::vector<Bytes> carry;
+  std::vector<const void*> in;
+  std::vector<void*> out, first;
+  for (const Type& t : play.carry) carry.emplace_back(size_t(t.bytes()));
+  for (Bytes& c : carry) in.push_back(c.data()), out.push_back(c.data());
+  if (args_.normalize_observations) in.push_back(buffers_->shift.data()), in.push_back(buffers_->scale.data());
+  std::vector<float> returns(size_t(kPlayedAtOnce * rows)), lengths(returns.size()), truncated(returns.size());
+  for (std::vector<float>* v : {&returns, &lengths, &truncated}) out.push_back(v->data());
+  for (size_t i = 0; i < environment; ++i) first.push_back(carry[i].data());
+  play.start->run({}, first, args_.seed);
+  PlayedEpisodes played;
+  std::vector<int64_t> finished(size_t(rows), 0);
+  for (int64_t chunk = 0; std::ranges::any_of(finished, [&](int64_t n) { return n < quota; }); ++chunk) {
+    if (stop && stop()) return {};
+    play.run->run(in, out, args_.seed, chunk);
+    for (size_t i = 0; i < returns.size(); ++i)
+      if (const size_t row = i % size_t(rows); lengths[i] > 0 && finished[row] < quota) {
+        ++finished[row];
+        played.returns.push_back(returns[i]), played.lengths.push_back(lengths[i]);
+        if (truncated[i] > 0) ++played.capped;
+      }
+  }
+  return played;
+}
+
+namespace {
+
+template <class Number>
+StateTensor state_tensor(std::string name, DType dtype, Shape shape, const std::vector<Number>& values) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  return {std::move(name), dtype, std::move(shape), {bytes, bytes + values.size() * sizeof(Number)}};
+}
+
+// Doubles are stored bit by bit.
+StateTensor state_doubles(std::string name, const std::vector<double>& values) {
+  std::vector<int64_t> bits;
+  for (double v : values) bits.push_back(std::bit_cast<int64_t>(v));
+  return state_tensor(std::move(name), DType::i64, {int64_t(bits.size())}, bits);
+}
+
+void read_bytes(const SafetensorsFile& file, const std::string& name, void* to, size_t bytes) {
+  const SafetensorView& view = file.at(name);
+  if (view.data.size() != bytes)
+    fail(ErrorCode::io, "[resume] {} of the checkpoint's state has {} bytes instead of {}: it was made with other settings", name, view.data.size(), bytes);
+  std::memcpy(to, view.data.data(), bytes);
+}
+
+void read_doubles(const SafetensorsFile& file, const std::string& name, std::vector<double>& values) {
+  static_assert(sizeof(double) == sizeof(int64_t));
+  read_bytes(file, name, values.data(), values.size() * sizeof(double));
+}
+
+}  // namespace
+
+std::vector<StateTensor> Collector::save() const {
+  const Buffers& b = *buffers_;
+  std::vector<StateTensor> state;
+  for (size_t i = 0; i < b.carry.size(); ++i) state.push_back({fmt::format("carry.{}", i), programs_->carry[i].dtype, programs_->carry[i].shape, b.carry[i]});
+  if (const int64_t older = (b.stack - 1) * args_.instances * b.frame_bytes; older > 0)
+    state.push_back({"frames", DType::u8, {older}, {b.frames.end() - older, b.frames.end()}});
+  EpisodeScore score = score_;
+  const int64_t kept = int64_t(score.returns().size());
+  state.push_back(state_tensor("score.returns", DType::f32, {kept}, score.returns()));
+  state.push_back(state_tensor("score.lengths", DType::f32, {kept}, score.lengths()));
+  state.push_back(state_tensor("score.counts", DType::i64, {args_.instances}, score.counts()));
+  for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}}) {
+    state.push_back(state_doubles(fmt::format("{}.mean", name), moments->mean));
+    state.push_back(state_doubles(fmt::format("{}.variance", name), moments->variance));
+  }
+  state.push_back(state_doubles("numbers", {observations_.count, values_.count, returns_.count, rate_factor_, double(rollouts_), double(since_validation_)}));
+  return state;
+}
+
+void Collector::restore(const SafetensorsFile& file) {
+  Buffers& b = *buffers_;
+  for (size_t i = 0; i < b.carry.size(); ++i) read_bytes(file, fmt::format("carry.{}", i), b.carry[i].data(), b.carry[i].size());
+  if (const int64_t older = (b.stack - 1) * args_.instances * b.frame_bytes; older > 0)
+    read_bytes(file, "frames", b.frames.data() + int64_t(b.frames.size()) - older, size_t(older));
+  read_bytes(file, "score.returns", score_.returns().data(), score_.returns().size() * sizeof(float));
+  read_bytes(file, "score.lengths", score_.lengths().data(), score_.lengths().size() * sizeof(float));
+  read_bytes(file, "score.counts", score_.counts().data(), score_.counts().size() * sizeof(int64_t));
+  std::vector<double> numbers(6);
+  read_doubles(file, "numbers", numbers);
+  observations_.count = numbers[0], values_.count = numbers[1], returns_.count = numbers[2], rate_factor_ = numbers[3];
+  rollouts_ = int64_t(numbers[4]), since_validation_ = int64_t(numbers[5]);
+  for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}})
+    read_doubles(file, fmt::format("{}.mean", name), moments->mean), read_doubles(file, fmt::format("{}.variance", name), moments->variance);
+  use_statistics();
+}
+
+void Collector::use_observations(const RunningMoments& moments) {
+  observations_ = moments;
+  use_statistics();
+}
+
+void Collector::use_statistics() {
+  Buffers& b = *buffers_;
+  for (size_t k = 0; k < b.shift.size(); ++k)
+    b.shift[k] = float(observations_.mean[k]), b.scale[k] = float(1 / std::sqrt(observations_.variance[k] + 1e-8));
+  b.value_scale[0] = float(values_.mean[0]), b.value_scale[1] = float(std::sqrt(values_.variance[0] + 1e-8));
+}
+
+int64_t Collector::bytes() const {
+  const Programs& p = *programs_;
+  int64_t total = 0;
+  for (const std::unique_ptr<ReadProgram>* r : {&p.start, &p.rollout, &p.value, &p.advantages})
+    if (*r) total += (*r)->bytes();
+  const Buffers& b = *buffers_;
+  for (const std::vector<Bytes>* list : {&b.carry, &b.batch})
+    for (const Bytes& bytes : *list) total += int64_t(bytes.size());
+  for (const Bytes* bytes : {&b.frames, &b.action, &b.final_frame}) total += int64_t(bytes->size());
+  for (const std::vector<float>& s : b.states) total += int64_t(s.size() * sizeof(float));
+  return total + args_.decisions() * int64_t(11 * sizeof(float));
+}
+
+}  // namespace ridge

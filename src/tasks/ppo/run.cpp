@@ -1,0 +1,270 @@
+// A run of an agent: planned, trained, and evaluated by the episodes that it plays.
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "io/atomic_file.h"
+#include "io/safetensors.h"
+#include "ridge/trainer.h"
+#include "step/compiled_step.h"
+#include "tasks/ppo/task.h"
+#include "train/checkpoint.h"
+
+namespace ridge {
+namespace {
+
+using config::Resolved;
+
+constexpr int64_t kEpisodes = 100;     // of a validation
+constexpr double kTargetMargin = 0.5;  // a run is done when the evaluation misses the target by no more than this
+
+int64_t count_or(const Resolved& s, const char* key, int64_t otherwise) { return s.get<std::optional<int64_t>>(key).value_or(otherwise); }
+double number_or(const Resolved& s, const char* key, double otherwise) { return s.get<std::optional<double>>(key).value_or(otherwise); }
+
+}  // namespace
+
+Instances make_instances(const Resolved& s) {
+  EnvOptions o;
+  o.frame_skip = count_or(s, "frame_skip", -1), o.time_limit = count_or(s, "time_limit", -1), o.stack = count_or(s, "frame_stack", -1);
+  o.sticky = s.get<double>("sticky"), o.noops = s.get<int64_t>("noops"), o.reward_clip = s.get<double>("reward_clip");
+  if (s.get<bool>("scale_rewards")) o.return_discount = s.get<double>("gamma");
+  return Instances(make_environment(s.get<std::string>("env")), o);
+}
+
+PolicyArgs policy_args(const Resolved& s, const Instances& instances) {
+  PolicyArgs a;
+  a.network = s.get<std::string>("network"), a.hidden = s.get<int64_t>("hidden"), a.layers = s.get<int64_t>("layers");
+  a.activation = s.get<std::string>("activation"), a.separate = s.get<bool>("separate");
+  a.memory = s.get<std::string>("recurrent"), a.memory_units = s.get<int64_t>("recurrent_units");
+  a.observation = instances.observation_shape(), a.dtype = instances.spec().dtype, a.actions = instances.spec().actions;
+  return a;
+}
+
+PpoArgs ppo_args(const Resolved& s) {
+  PpoArgs a;
+  a.instances = s.get<int64_t>("instances"), a.horizon = s.get<int64_t>("horizon"), a.minibatch = s.get<int64_t>("minibatch");
+  a.epochs = s.get<int64_t>("epochs"), a.segment = count_or(s, "segment", s.get<std::string>("recurrent") == "none" ? 1 : a.horizon);
+  checked_product(kPpoName, "decisions", {{"instances", a.instances}, {"horizon", a.horizon}, {"epochs", a.epochs}});
+  a.gamma = s.get<double>("gamma"), a.lambda = s.get<double>("lambda"), a.clip_range = s.get<double>("clip_range"), a.value_clip = s.get<double>("value_clip");
+  a.value_weight = s.get<double>("value_weight"), a.entropy = s.get<double>("entropy"), a.final_entropy = number_or(s, "final_entropy", -1);
+  a.target_kl = number_or(s, "target_kl", 0), a.adaptive_kl = number_or(s, "adaptive_kl", 0);
+  a.normalize_observations = s.get<bool>("normalize_observations"), a.normalize_values = s.get<bool>("normalize_values");
+  a.scale_rewards = s.get<bool>("scale_rewards");
+  const std::optional<int64_t> decisions = s.get<std::optional<int64_t>>("decisions");
+  if (!decisions) fail(ErrorCode::usage, "[ppo] decisions is not given: set decisions=N or a preset that has it (preset=cartpole)");
+  a.iterations = (*decisions + a.decisions() - 1) / a.decisions();
+  check(a);
+  if (a.segment > 1 && s.get<std::string>("recurrent") == "none")
+    fail(ErrorCode::usage, "[ppo] segment={} needs a recurrent layer (recurrent=lstm); without one, decisions are independent", a.segment);
+  return a;
+}
+
+StepOptions ppo_step_options(const Resolved& s) {
+  StepOptions o;
+  o.optimizer.kind = Optimizer::Kind::adamw;
+  o.optimizer.lr = number_or(s, "lr", 1e-3), o.optimizer.eps = s.get<double>("adam_epsilon");
+  o.optimizer.beta1 = s.get<double>("beta1"), o.optimizer.beta2 = number_or(s, "beta2", 0.999), o.optimizer.decay = s.get<double>("weight_decay");
+  o.clip = s.get<double>("clip"), o.evaluation = false;
+  return o;
+}
+
+namespace {
+
+class PpoRun final : public TaskRun {
+ public:
+  PpoRun(const Resolved& s, const RunOptions& o) : instances_(make_instances(s)), args_(ppo_args(s)) {
+    for (const char* key : {"steps", "batch"})
+      if (s.get<std::string>(key) != "auto")
+        fail(ErrorCode::usage, "[ppo] {}={} has no meaning here: set decisions=N for the length of a run and minibatch=N for decisions per update", key,
+             s.get<std::string>(key));
+    unit = "steps";
+    RunPlanner planner(s, o, *this);
+    planner.read_earlier();
+    const int64_t steps = checked_product(kPpoName, "updates", {{"rollouts", args_.iterations}, {"updates", args_.updates()}});
+    if (o.resume) planner.refuse_finished_run(steps);
+    planner.choose_named_device();
+    args_.seed = o.seed;
+    seed(o.seed);
+    policy_ = std::make_shared<Policy>(policy_args(s, instances_));
+    weights_ = ridge::parameters(*policy_);
+    for (const NamedTensor& w : weights_) tensors_.push_back(*w.tensor);
+    if (const std::string from = s.get<std::string>("init_from"); !from.empty() && !o.resume) load_weights(*policy_, from);
+    schedule_ = schedule_of(s, steps, kPpoName);
+
+    RunNeeds needs;
+    needs.task = kPpoName, needs.batch = args_.minibatch / args_.segment;
+    const std::vector<BatchSpec> specs = ppo_batch(*policy_, args_);
+    for (const NamedTensor& p : weights_) needs.parameters += p.tensor->size();
+    needs.copies = s.get<std::string>("checkpoint_interval") != "none" ? 3 : 1;
+    needs.step = ppo_step_options(s), needs.step.seed = o.seed;
+    const Step model(weights_, needs.step.optimizer,
+                     [policy = policy_, args = args_](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
+    const StepModel traced = step_model(model, specs);
+    parameters = traced.parameters;
+    needs.make_step = [&](const StepOptions& options) {
+      collector_.reset(), own_step_.reset();
+      own_step_ = std::make_unique<TrainStep>(traced, options);
+      return own_step_.get();
+    };
+    // Acting and learning on one rollout, shared out among its updates.
+    const double rows = double(args_.minibatch);
+    StepWork work;
+    work.flops = (6 + 2.0 / double(args_.epochs)) * double(needs.parameters) * rows, work.bytes = 40 * double(needs.parameters) + 400 * rows;
+    work.launches = 40 + 30 * double(args_.horizon) / double(args_.updates()), work.transfer_bytes = 100 * rows;
+    planner.choose_device(work, {});
+    Type observation{instances_.spec().dtype, instances_.spec().observation};
+    needs.feed_bytes = args_.decisions() * (2 * observation.bytes() + 64) + args_.minibatch * (observation.bytes() * instances_.options().stack + 64);
+    planner.plan(needs);
+    read_intervals(s, trainer);
+    trainer.schedule = schedule_;
+    trainer.tokens_per_sample = double(args_.segment) / double(args_.epochs);
+    target_ = s.get<std::optional<double>>("target_score");
+    if (target_) trainer.target = *target_ - kTargetMargin;
+    describe(s, planner);
+  }
+
+  void fill_parameters() override {
+    for (size_t i = 0; i < weights_.size(); ++i)
+      step->fill_parameter(i, [&](std::span<float> values) { std::memcpy(values.data(), weights_[i].tensor->data(), values.size_bytes()); });
+  }
+
+  TrainerTask trainer_task(const Resolved& s) override {
+    collector_ = std::make_shared<Collector>(*step, policy_, tensors_, instances_, args_);
+    collector_->target = target_;
+    TrainerTask task;
+    task.step = step, task.parameters = parameters, task.feed = collector_;
+    task.score = {.name = "score", .unit = {}, .higher_is_better = true};
+    task.validation_scalars = {"score", "length"};
+    task.validate = [this](const std::function<bool()>& stop) -> std::optional<Validation> {
+      const std::optional<PlayedEpisodes> played = collector_->play(kEpisodes, true, stop);
+      if (!played) return {};
+      Validation v{std::numeric_limits<double>::quiet_NaN(), {}};
+      v.scalars[0] = played->mean(), v.scalars[1] = played->mean_length();
+      last_played_ = *played;
+      return v;
+    };
+    task.validation_data = instances_.describe();
+    task.save = [this] { return collector_->save(); };
+    task.restore = [this](const SafetensorsFile& file) { collector_->restore(file); };
+    task.texts["agent.json"] = agent_json(*policy_, instances_, args_, nullptr);
+    task.identity = {{"environment", instances_.describe()},
+                     {"network", policy_->args().json()},
+                     {"rollout", fmt::format("{} instances x {} decisions", args_.instances, args_.horizon)}};
+    for (const char* key : {"decisions", "minibatch", "epochs", "lr", "min_lr", "schedule", "gamma", "lambda", "clip_range", "value_clip", "value_weight",
+                            "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations", "normalize_values", "scale_rewards",
+                            "weight_decay", "beta1", "beta2", "clip", "seed"})
+      task.settings[key] = s.get<std::string>(key);
+    return task;
+  }
+
+  void add_to_summary(RunSummary& summary) const override {
+    const EnvSpec& spec = instances_.spec();
+    summary.what = fmt::format("PPO of {} on {}", counted(parameter_count(), "parameter"), spec.name);
+    const Outcome& o = summary.outcome;
+    if (collector_ && o.own_steps > 0) {
+      const int64_t done = o.steps / args_.updates() * args_.decisions();
+      summary.results.push_back(fmt::format("{} decisions, {:.0f} a second with everything; {} frames per decision", grouped(done), o.tokens_s,
+                                            instances_.options().frame_skip));
+      const Collector::Times& t = collector_->times();
+      const double learning = o.phase_seconds[size_t(Phase::step)], total = t.playing + t.advantages + t.preparing + learning +
+                                                                            o.phase_seconds[size_t(Phase::validation)] +
+                                                                            o.phase_seconds[size_t(Phase::checkpoint)];
+      auto share = [&](double seconds) { return 100 * seconds / total; };
+      summary.results.push_back(fmt::format("time: playing {:.0f} %, advantages {:.0f} %, minibatches {:.0f} %, learning {:.0f} %, evaluation {:.0f} %, "
+                                            "checkpoints {:.0f} %",
+                                            share(t.playing), share(t.advantages), share(t.preparing), share(learning),
+                                            share(o.phase_seconds[size_t(Phase::validation)]), share(o.phase_seconds[size_t(Phase::checkpoint)])));
+      summary.results.push_back(learning > t.playing ? "learning takes most of the time: larger minibatches or fewer epochs would help"
+                                                     : "playing takes most of the time: more epochs would cost little");
+    }
+    if (last_played_.returns.size() > 1) {
+      summary.results.push_back(fmt::format("score {:.2f} ± {:.2f} in {} episodes of {:.0f} decisions{}", last_played_.mean(), last_played_.interval(),
+                                            last_played_.returns.size(), last_played_.mean_length(),
+                                            last_played_.capped ? fmt::format(", {} cut off by the time limit", last_played_.capped) : ""));
+      summary.test = {{"score", last_played_.mean()}, {"score_interval", last_played_.interval()}, {"episode_length", last_played_.mean_length()}};
+    }
+    summary.results.push_back(instances_.describe());
+    if (summary.folder.empty()) return;
+    const std::string folder = summary.folder.string();
+    summary.files = {{"model/", "the last weights, with what is needed to play"},
+                     {"checkpoints/", "to resume from, and the best weights"},
+                     {"metrics.jsonl", "every update"},
+                     {"score.svg", "the learning curve"}};
+    summary.next.push_back({fmt::format("ridge eval {}", folder), "scores of the best weights, sampled and most likely actions"});
+    const bool left = o.steps < trainer.schedule.steps;
+    summary.next.push_back({fmt::format("ridge train ppo --resume {}{}", folder, left ? "" : fmt::format(" decisions={}", 2 * args_.iterations * args_.decisions())),
+                            left ? "resumes" : "trains twice as long"});
+  }
+
+  std::string artifact() const override { return "model"; }
+  std::string artifact_remedy() const override { return "ridge eval uses the checkpoints"; }
+  void write_artifact(const std::filesystem::path& folder) override {
+    std::filesystem::create_directories(folder);
+    std::vector<SafetensorView> views;
+    std::vector<std::vector<float>> values;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      values.emplace_back(size_t(weights_[i].tensor->size()));
+      step->read(TrainStep::Held::parameter, i, values.back());
+    }
+    for (size_t i = 0; i < weights_.size(); ++i)
+      views.push_back({weights_[i].name, DType::f32, weights_[i].tensor->shape(), std::as_bytes(std::span(values[i]))});
+    write_safetensors((folder / "model.safetensors").string(), views);
+    write_atomically((folder / "agent.json").string(), agent_json(*policy_, instances_, args_, &collector_->observations()));
+  }
+
+ private:
+  void describe(const Resolved& s, RunPlanner& planner) {
+    const PolicyArgs& p = policy_->args();
+    std::string network = p.network == "mlp" ? fmt::format("mlp {}x{} {}", p.hidden, p.layers, p.activation) : p.network;
+    if (p.memory != "none") network += fmt::format(", {} of {} units", p.memory, p.memory_units);
+    std::vector<Decision> first = {as_set(s, "network", counted(parameter_count(), "parameter"), network),
+                                   as_set(s, "env", instances_.spec().name, instances_.describe())};
+    if (planner.earlier())
+      first.push_back(as_set(s, "resume", fmt::format("from update {} of {}", planner.earlier()->step.attempted, schedule_.steps),
+                             "with the choices of the run so far"));
+    first.push_back(as_set(s, "instances", fmt::format("{} x {} decisions", args_.instances, args_.horizon),
+                           fmt::format("{} per rollout, {} passes", grouped(args_.decisions()), args_.epochs)));
+    std::vector<Decision> last = {rate_decision(schedule_, s.setting("lr").source)};
+    if (args_.adaptive_kl > 0) last[0].why = fmt::format("and follows the KL divergence, which should be {:g} per epoch", args_.adaptive_kl);
+    last.push_back(as_set(s, "decisions", grouped(args_.iterations * args_.decisions()),
+                          fmt::format("{} rollouts, {} updates", grouped(args_.iterations), grouped(schedule_.steps))));
+    if (target_) last.push_back(as_set(s, "target_score", fmt::format("{:g}", *target_), fmt::format("the run ends when {} episodes confirm it", kEpisodes)));
+    planner.describe(std::move(first), as_set(s, "minibatch", fmt::format("{} decisions", args_.minibatch)), last);
+  }
+
+  Instances instances_;
+  PpoArgs args_;
+  std::shared_ptr<Policy> policy_;
+  std::vector<NamedTensor> weights_;  // in the order of the step's parameters
+  std::vector<Tensor> tensors_;
+  std::unique_ptr<TrainStep> own_step_;
+  std::shared_ptr<Collector> collector_;
+  Schedule schedule_;
+  std::optional<double> target_;
+  PlayedEpisodes last_played_;
+};
+
+}  // namespace
+
+Task ppo_task() {
+  return {.name = kPpoName,
+          .summary = "an agent that learns a game by playing it (PPO)",
+          .keys = config::task_bit(kPpoName),
+          .example = "preset=cartpole",
+          .register_keys = register_ppo_keys,
+          .verbs =
+              [] {
+                return std::vector<Verb>{ppo_eval_verb()};
+              },
+          .plan = [](const Resolved& settings, const RunOptions& options) -> std::unique_ptr<TaskRun> { return std::make_unique<PpoRun>(settings, options); },
+          .check_data = [](const Resolved& settings, const RunOptions&) { make_instances(settings); },
+          .run_name = [](const Resolved& settings) { return settings.get<std::string>("env"); },
+          .bench_rows = ppo_bench_rows,
+          .bench_step = ppo_bench_step,
+          .owns = is_agent};
+}
+
+}  // namespace ridge

@@ -1,0 +1,39 @@
+// Agents as a task: PPO on built-in environments.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tasks/ppo/ppo.h"
+#include "train/task.h"
+
+namespace ridge {
+
+inline constexpr const char* kPpoName = "ppo";
+
+Task ppo_task();
+void register_ppo_keys();
+std::vector<BenchRow> ppo_bench_rows(bool gpu);
+BenchStep ppo_bench_step(const BenchRow& row, const config::Resolved& settings);
+Verb ppo_eval_verb();
+
+// What settings describe.
+Instances make_instances(const config::Resolved& settings);
+PolicyArgs policy_args(const config::Resolved& settings, const Instances& instances);
+PpoArgs ppo_args(const config::Resolved& settings);
+StepOptions ppo_step_options(const config::Resolved& settings);
+
+// A trained agent: a run, one of its checkpoints, or the model folder in it. `statistics`: the observations that it was trained on.
+bool is_agent(const std::filesystem::path& model);
+struct TrainedAgent {
+  std::filesystem::path folder;
+  std::unique_ptr<Instances> instances;
+  std::shared_ptr<Policy> policy;
+  PpoArgs args;
+  RunningMoments observations;
+};
+std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations);
+TrainedAgent load_agent(const std::filesystem::path& model);
+
+}  // namespace ridge

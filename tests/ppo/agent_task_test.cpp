@@ -1,0 +1,123 @@
+// The task of agents: a run is planned, trained, resumed with the same bits in the middle of episodes, evaluated, and learns.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "machine/expect_error.h"
+#include "support/sanitized.h"
+#include "support/temp_folder.h"
+#include "tasks/ppo/task.h"
+#include "tasks/registry.h"
+#include "train/run_folder.h"
+
+namespace ridge {
+namespace {
+
+using test::TempFolder;
+
+class AgentTask : public testing::Test {
+ protected:
+  void SetUp() override { setenv("RIDGE_CACHE", (folder_ / "cache").c_str(), 1), register_tasks(); }
+  void TearDown() override { unsetenv("RIDGE_CACHE"); }
+
+  static config::Resolved settings(std::vector<std::string> words) {
+    config::Sources sources;
+    sources.task = config::task_bit(kPpoName), sources.working_folder.reset(), sources.words = std::move(words);
+    return config::resolve(sources);
+  }
+
+  std::unique_ptr<TaskRun> train(const std::vector<std::string>& words, RunSummary& summary, const std::string& out = {}, bool resume = false) const {
+    const config::Resolved s = settings(words);
+    RunOptions o;
+    o.seed = uint64_t(s.get<int64_t>("seed")), o.measure = false, o.resume = resume;
+    if (!out.empty()) o.folder = folder_ / out;
+    std::unique_ptr<TaskRun> run = start_run(find_task(kPpoName), s, o);
+    summary = train_in_folder(*run, s, {.show = false, .config = config_text(s, o.folder)}).summary;
+    return run;
+  }
+
+  static std::vector<float> weights(const TaskRun& run) {
+    std::vector<float> all;
+    for (size_t i = 0; i < run.parameters.size(); ++i) {
+      std::vector<float> values(size_t(run.parameters[i].shape.numel()));
+      run.step->read(TrainStep::Held::parameter, i, values);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+  TempFolder folder_;
+};
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// 4 rollouts of 8 x 16 decisions, 8 updates each.
+const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8", "horizon=16", "minibatch=32", "epochs=2", "decisions=512", "target_score=none",
+                                        "hidden=8",        "seed=3"};
+
+TEST_F(AgentTask, ResumesWithTheSameBits) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"adaptive_kl=0.01", "normalize_observations=true", "normalize_values=true", "scale_rewards=true"},
+        {"recurrent=lstm", "recurrent_units=6", "segment=8", "target_kl=1e-4"}}) {
+    SCOPED_TRACE(more.back());
+    const std::string name = more[0].substr(0, 5);
+    RunSummary whole, first, rest;
+    const std::vector<float> expected = weights(*train(with(kTiny, more), whole, "whole" + name));
+    EXPECT_EQ(whole.outcome.steps, 32);
+    // Stopped by a time limit that is over at once: at the end of the first rollout, in the middle of episodes.
+    train(with(with(kTiny, more), {"max_minutes=1e-9"}), first, "parts" + name);
+    EXPECT_EQ(first.outcome.steps, 8) << "a run ends where a rollout does";
+    const auto run = train(with(kTiny, more), rest, "parts" + name, true);
+    EXPECT_EQ(rest.outcome.steps, 32);
+    EXPECT_TRUE(rest.outcome.resumed && rest.outcome.bit_exact);
+    EXPECT_EQ(weights(*run), expected);
+  }
+}
+
+TEST_F(AgentTask, LeavesAnAgentThatCanBeEvaluated) {
+  RunSummary s;
+  train(with(kTiny, {"normalize_observations=true"}), s, "run");
+  const std::string run = folder_ / "run";
+  for (const char* name : {"model/model.safetensors", "model/agent.json", "summary.json", "metrics.jsonl"})
+    EXPECT_TRUE(std::filesystem::exists(run + "/" + name)) << name;
+  EXPECT_TRUE(is_agent(run) && is_agent(run + "/model"));
+  EXPECT_FALSE(is_agent(folder_.path()) || is_agent("no such folder") || is_agent(""));
+  const TrainedAgent agent = load_agent(run + "/model");
+  EXPECT_EQ(agent.instances->spec().name, "cartpole");
+  EXPECT_NE(agent.observations.mean[0], 0) << "statistics of the observations belong to the agent";
+}
+
+TEST_F(AgentTask, AStoppedEpochChangesNothing) {
+  RunSummary all, stopped;
+  // A limit that every first epoch exceeds: only the first of two passes over each rollout counts, as if there were one.
+  train(with(kTiny, {"target_kl=1e-12", "decisions=128"}), stopped);
+  train(with(kTiny, {"epochs=1", "decisions=128"}), all);
+  EXPECT_EQ(stopped.outcome.steps, 8);
+  EXPECT_EQ(all.outcome.steps, 4);
+}
+
+TEST_F(AgentTask, RefusesSettingsThatMakeNoSense) {
+  for (const auto& [word, text] : {std::pair("minibatch=50", "minibatch=50 does not divide"),
+                                   {"env=pogn", "pong"},
+                                   {"steps=10", "decisions=N"},
+                                   {"network=nature", "does not fit observations"},
+                                   {"segment=4", "needs a recurrent layer"}}) {
+    const config::Resolved s = settings(with(kTiny, {word}));
+    const Error error = error_of([&] { find_task(kPpoName).plan(s, {}); });
+    EXPECT_EQ(error.code(), ErrorCode::usage) << word;
+    EXPECT_TRUE(mentions(error.what(), text)) << error.what();
+  }
+}
+
+TEST_F(AgentTask, LearnsToBalanceAPole) {
+  if (test::sanitized()) GTEST_SKIP() << "takes too long";
+  RunSummary s;
+  train({"preset=cartpole", "seed=1", "decisions=150000", "threads=1"}, s);
+  EXPECT_EQ(s.outcome.end, Outcome::End::target) << s.outcome.reason;
+}
+
+}  // namespace
+}  // namespace ridge
