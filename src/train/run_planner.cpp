@@ -195,7 +195,7 @@ void RunPlanner::plan(const RunNeeds& needs) {
   const size_t others = run_.memory.size();
   for (int64_t attempt = 0; attempt == 0 || (!on_device_ && run_.planned_bytes > run_.budget.bytes + (reused_ ? kGrowth : 0)); ++attempt) {
     run_.memory.resize(others);
-    run_.step = make_step(needs, sum_of(run_.memory) + attempt * kNoise);
+    run_.step = make_step(needs, sum_of(run_.memory) + read_bytes_ + attempt * kNoise);
     count_step(needs);
   }
   estimate();
@@ -320,6 +320,7 @@ void RunPlanner::count_step(const RunNeeds& needs) {
   }
   item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes), item("micro-batch", plan.batch_bytes);
   item("losses of validation", plan.losses_bytes);
+  if (needs.read_bytes) item("rollouts and evaluation", read_bytes_ = needs.read_bytes());
   item("scalars and alignment", plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes -
                                     plan.scratch_bytes - plan.batch_bytes - plan.losses_bytes);
   // Includes the programs compiled since; a resumed run also holds pages of the files it reads its state from.

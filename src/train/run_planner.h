@@ -81,6 +81,7 @@ struct RunNeeds {
   int64_t program_bytes = int64_t(6) << 20;    // rough heap use of compiled programs; replaced by the actual use once they exist
   int64_t data_bytes = 0;                      // of mapped data
   std::function<int64_t()> sample_bytes = {};  // of sampling programs; empty: there are none
+  std::function<int64_t()> read_bytes = {};    // of the task's own programs on the step's parameters, called when the step exists; empty: none
   StepOptions step = {};                       // the planner sets memory, micro-batch, precision and device
   // Called again if the first attempt was too large.
   std::function<TrainStep*(const StepOptions&)> make_step = {};
@@ -143,7 +144,7 @@ class RunPlanner {
   Prefetcher::Options loading_;
   std::function<void()> gpus_;  // waits for background measurements
   BudgetFacts facts_;
-  int64_t batch_ = 0, baseline_ = 0, left_by_trial_ = 0;
+  int64_t batch_ = 0, baseline_ = 0, left_by_trial_ = 0, read_bytes_ = 0;
   bool chosen_ = false, on_device_ = false, chooses_products_ = true;
   bool reused_ = false;  // splitting and recomputation are the same as in the earlier part of the run
   DeviceMemory device_before_;

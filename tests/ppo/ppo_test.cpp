@@ -236,6 +236,7 @@ struct Playing {
     for (size_t i = 0; i < weights.size(); ++i)
       held->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), size_t(weights[i].tensor->size())});
     collector = std::make_unique<Collector>(held->step, policy, tensors, instances, args);
+    collector->begin();
   }
   std::vector<Tensor> batch(int64_t step) {
     const BatchFeed::Batch b = collector->next(step);

@@ -118,6 +118,7 @@ int run_agent_eval(const std::string& model, bool json, const config::Resolved& 
   for (size_t i = 0; i < weights.size(); ++i)
     held->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), size_t(weights[i].tensor->size())});
   Collector collector(held->step, agent.policy, tensors, *agent.instances, agent.args);
+  collector.begin();
   collector.use_observations(agent.observations);
   const int64_t episodes = s.get<int64_t>("episodes");
   nlohmann::ordered_json j{{"model", agent.folder.string()}, {"environment", agent.instances->describe()}, {"episodes", episodes}};

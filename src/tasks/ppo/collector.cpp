@@ -5,9 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
-#include "data/permutation.h"
+#include "base/rng.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/ppo.h"
 
@@ -25,6 +26,12 @@ constexpr int64_t kPlayedAtOnce = 128;                           // decisions
 constexpr double kLargestObservation = 10;                       // of normalised ones
 constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
 constexpr int64_t kRolloutsBetweenRequests = 4;                  // of validations
+
+// 0 … n - 1 in an order that depends on the key alone.
+void shuffle(RandomKey key, std::vector<uint32_t>& order) {
+  std::iota(order.begin(), order.end(), 0u);
+  for (size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[uint64_t(random_word(key, left)) * left >> 32]);
+}
 
 Type type_of(const Tensor& t) { return {t.dtype(), t.shape()}; }
 
@@ -71,6 +78,7 @@ struct Collector::Buffers {
   std::vector<float> last_value;
   std::vector<float> shift, scale;  // of observations
   float value_scale[2] = {0, 1};
+  std::vector<uint32_t> order;  // of the segments in this epoch
   std::vector<Bytes> batch;
   std::vector<const void*> batch_data;
   int64_t frame_bytes = 0, action_bytes = 0, stack = 1;
@@ -172,6 +180,15 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
                                                    },
                                                    weights_));
 
+  make_player(true);
+}
+
+void Collector::begin() {
+  const int64_t E = args_.instances, T = args_.horizon, width = instances_.spec().observation.numel();
+  const EnvSpec& spec = instances_.spec();
+  const Programs& p = *programs_;
+  Buffers& b = *buffers_;
+  const bool bounded = p.value != nullptr;
   const size_t n = size_t(T * E);
   for (const Type& t : p.carry) b.carry.emplace_back(size_t(t.bytes()));
   b.frame_bytes = Type{spec.dtype, spec.observation}.bytes();
@@ -185,6 +202,7 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   if (args_.scale_rewards) b.discounted.resize(n);
   for (size_t i = p.environment; i < p.carry.size(); ++i) b.states.emplace_back(n * size_t(p.carry[i].shape.numel() / E));
   b.shift.resize(size_t(width)), b.scale.resize(size_t(width));
+  b.order.resize(size_t(args_.decisions() / args_.segment));
   use_statistics();
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) b.batch.emplace_back(size_t(Type{s.dtype, s.shape}.bytes()));
   for (const Bytes& t : b.batch) b.batch_data.push_back(t.data());
@@ -322,8 +340,8 @@ void Collector::update_statistics() {
 
 void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   Buffers& b = *buffers_;
-  const int64_t E = args_.instances, L = args_.segment, rows = args_.minibatch / L, segments = args_.decisions() / L;
-  const RandomKey key{args_.seed, uint32_t((rollouts_ - 1) * args_.epochs + epoch), kOrderStream};
+  const int64_t E = args_.instances, L = args_.segment, rows = args_.minibatch / L;
+  if (minibatch == 0) shuffle({args_.seed, uint32_t((rollouts_ - 1) * args_.epochs + epoch), kOrderStream}, b.order);
   auto numbers = [&](size_t i) { return reinterpret_cast<float*>(b.batch[i].data()); };
   float *log_p = numbers(2), *value = numbers(3), *advantage = numbers(4), *goal = numbers(5), *entropy = numbers(6);
   const int64_t seen = b.frame_bytes * b.stack;
@@ -333,7 +351,7 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   const auto weight = float(args_.final_entropy < 0 ? args_.entropy : args_.entropy + (args_.final_entropy - args_.entropy) * std::min(done, 1.0));
   double sum = 0, squares = 0;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t s = int64_t(permuted(uint64_t(minibatch * rows + r), uint64_t(segments), key)), e = s % E, first = s / E * L;
+    const int64_t s = b.order[size_t(minibatch * rows + r)], e = s % E, first = s / E * L;
     for (int64_t k = 0; k < L; ++k) {
       const int64_t t = first + k, from = t * E + e, to = r * L + k;
       if (b.stack > 1)
@@ -411,45 +429,51 @@ void Collector::seek(int64_t position, const std::vector<int64_t>&) {
   position_ = position;
 }
 
-std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, const std::function<bool()>& stop) {
-  const int64_t rows = std::min(episodes, kPlayers), quota = (episodes + rows - 1) / rows;
+// The programs that play kPlayers episodes at once.
+void Collector::make_player(bool sampled) {
+  constexpr int64_t rows = kPlayers;
   Programs::Play& play = programs_->play[sampled];
   const size_t environment = programs_->environment;
-  auto first_state = [this, rows] { return instances_.start(iota({rows}) + Tensor(double(kFirstPlayer), DType::i64)); };
-  if (!play.run || play.carry[0].shape[0] != rows) {
-    play.carry.clear();
-    for (const Tensor& t : first_state()) play.carry.push_back(type_of(t));
-    for (const Tensor& t : policy_->zero_state(rows)) play.carry.push_back(type_of(t));
-    play.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function([=](const std::vector<Tensor>&) { return first_state(); }, weights_));
-    std::vector<Type> inputs = play.carry;
-    const int64_t width = instances_.spec().observation.numel();
-    if (args_.normalize_observations) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
-    play.run = std::make_unique<ReadProgram>(
-        step_, inputs, traced_function(
-                           [=, this](const std::vector<Tensor>& in) {
-                             const size_t carries = programs_->play[sampled].carry.size();
-                             Scales scales;
-                             if (args_.normalize_observations) scales.shift = in[carries], scales.scale = in[carries + 1];
-                             const ScanOutput played = scan(
-                                 [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
-                                   const EnvState state(carry.begin(), carry.begin() + long(environment));
-                                   const std::vector<Tensor> memory(carry.begin() + long(environment), carry.end());
-                                   const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
-                                   const Tensor action = sampled ? policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state))
-                                                                 : policy_->most_likely(out.distribution);
-                                   const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
-                                   ScanOutput next{d.state, {d.episode_return, d.episode_length, cast(d.truncated, DType::f32)}};
-                                   const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {rows, 1});
-                                   for (const Tensor& m : out.state) next.carry.push_back(m * on);
-                                   return next;
-                                 },
-                                 {in.begin(), in.begin() + long(carries)}, {iota({kPlayedAtOnce})});
-                             std::vector<Tensor> results = played.carry;
-                             results.insert(results.end(), played.outputs.begin(), played.outputs.end());
-                             return results;
-                           },
-                           weights_));
-  }
+  auto first_state = [this] { return instances_.start(iota({rows}) + Tensor(double(kFirstPlayer), DType::i64)); };
+  for (const Tensor& t : first_state()) play.carry.push_back(type_of(t));
+  for (const Tensor& t : policy_->zero_state(rows)) play.carry.push_back(type_of(t));
+  play.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function([=](const std::vector<Tensor>&) { return first_state(); }, weights_));
+  std::vector<Type> inputs = play.carry;
+  const int64_t width = instances_.spec().observation.numel();
+  if (args_.normalize_observations) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
+  play.run = std::make_unique<ReadProgram>(
+      step_, inputs, traced_function(
+                         [=, this](const std::vector<Tensor>& in) {
+                           const size_t carries = programs_->play[sampled].carry.size();
+                           Scales scales;
+                           if (args_.normalize_observations) scales.shift = in[carries], scales.scale = in[carries + 1];
+                           const ScanOutput played = scan(
+                               [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
+                                 const EnvState state(carry.begin(), carry.begin() + long(environment));
+                                 const std::vector<Tensor> memory(carry.begin() + long(environment), carry.end());
+                                 const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
+                                 const Tensor action = sampled ? policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state))
+                                                               : policy_->most_likely(out.distribution);
+                                 const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
+                                 ScanOutput next{d.state, {d.episode_return, d.episode_length, cast(d.truncated, DType::f32)}};
+                                 const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {rows, 1});
+                                 for (const Tensor& m : out.state) next.carry.push_back(m * on);
+                                 return next;
+                               },
+                               {in.begin(), in.begin() + long(carries)}, {iota({kPlayedAtOnce})});
+                           std::vector<Tensor> results = played.carry;
+                           results.insert(results.end(), played.outputs.begin(), played.outputs.end());
+                           return results;
+                         },
+                         weights_));
+}
+
+std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, const std::function<bool()>& stop) {
+  constexpr int64_t rows = kPlayers;
+  const int64_t quota = (episodes + rows - 1) / rows, players = std::min(episodes, rows);
+  Programs::Play& play = programs_->play[sampled];
+  if (!play.run) make_player(sampled);
+  const size_t environment = programs_->environment;
   std::vector<Bytes> carry;
   std::vector<const void*> in;
   std::vector<void*> out, first;
@@ -461,12 +485,12 @@ std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, co
   for (size_t i = 0; i < environment; ++i) first.push_back(carry[i].data());
   play.start->run({}, first, args_.seed);
   PlayedEpisodes played;
-  std::vector<int64_t> finished(size_t(rows), 0);
+  std::vector<int64_t> finished(size_t(players), 0);  // with fewer episodes than instances, the others are not counted
   for (int64_t chunk = 0; std::ranges::any_of(finished, [&](int64_t n) { return n < quota; }); ++chunk) {
     if (stop && stop()) return {};
     play.run->run(in, out, args_.seed, chunk);
     for (size_t i = 0; i < returns.size(); ++i)
-      if (const size_t row = i % size_t(rows); lengths[i] > 0 && finished[row] < quota) {
+      if (const size_t row = i % size_t(rows); row < finished.size() && lengths[i] > 0 && finished[row] < quota) {
         ++finished[row];
         played.returns.push_back(returns[i]), played.lengths.push_back(lengths[i]);
         if (truncated[i] > 0) ++played.capped;
@@ -555,14 +579,12 @@ void Collector::use_statistics() {
 int64_t Collector::bytes() const {
   const Programs& p = *programs_;
   int64_t total = 0;
-  for (const std::unique_ptr<ReadProgram>* r : {&p.start, &p.rollout, &p.value, &p.advantages})
+  for (const std::unique_ptr<ReadProgram>* r : {&p.start, &p.rollout, &p.value, &p.advantages, &p.play[1].start, &p.play[1].run})
     if (*r) total += (*r)->bytes();
-  const Buffers& b = *buffers_;
-  for (const std::vector<Bytes>* list : {&b.carry, &b.batch})
-    for (const Bytes& bytes : *list) total += int64_t(bytes.size());
-  for (const Bytes* bytes : {&b.frames, &b.action, &b.final_frame}) total += int64_t(bytes->size());
-  for (const std::vector<float>& s : b.states) total += int64_t(s.size() * sizeof(float));
-  return total + args_.decisions() * int64_t(11 * sizeof(float));
+  // The host's copies of what the rollout program puts out, and a minibatch.
+  for (const Type& t : p.outputs) total += t.bytes();
+  for (const BatchSpec& s : ppo_batch(*policy_, args_)) total += Type{s.dtype, s.shape}.bytes();
+  return total + 4 * args_.decisions() * int64_t(sizeof(float));  // final values, advantages, values to learn, order
 }
 
 }  // namespace ridge

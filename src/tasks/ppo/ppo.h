@@ -100,13 +100,15 @@ class Collector final : public BatchFeed {
   std::span<const double> scalars() const override { return scalars_; }
   bool wants_validation() const override { return wants_validation_; }
 
-  // Plays episodes, the same number in every instance, with draws of their own. Empty: `stop` returned true.
+  // Plays episodes, the same number in each of 100 instances (one in fewer instances, if fewer are wanted), with draws of their own. Empty: `stop` returned
+  // true.
   std::optional<PlayedEpisodes> play(int64_t episodes, bool sampled, const std::function<bool()>& stop = {});
   std::optional<double> target;  // a score from which on validations are requested
 
   std::vector<StateTensor> save() const;
   void restore(const SafetensorsFile& file);
   int64_t bytes() const;  // of all programs and buffers
+  void begin();           // allocates the buffers and starts all instances; call once, when the step has its memory
 
   struct Times {
     double playing = 0, advantages = 0, preparing = 0;  // seconds
@@ -119,6 +121,7 @@ class Collector final : public BatchFeed {
  private:
   struct Programs;
   struct Buffers;
+  void make_player(bool sampled);
   void collect();
   void find_final_values();
   void count_episodes();

@@ -109,14 +109,16 @@ class PpoRun final : public TaskRun {
       own_step_ = std::make_unique<TrainStep>(traced, options);
       return own_step_.get();
     };
+    needs.read_bytes = [&] {
+      collector_ = std::make_shared<Collector>(*own_step_, policy_, tensors_, instances_, args_);
+      return collector_->bytes();
+    };
     // Acting and learning on one rollout, shared out among its updates.
     const double rows = double(args_.minibatch);
     StepWork work;
     work.flops = (6 + 2.0 / double(args_.epochs)) * double(needs.parameters) * rows, work.bytes = 40 * double(needs.parameters) + 400 * rows;
     work.launches = 40 + 30 * double(args_.horizon) / double(args_.updates()), work.transfer_bytes = 100 * rows;
     planner.choose_device(work, {});
-    Type observation{instances_.spec().dtype, instances_.spec().observation};
-    needs.feed_bytes = args_.decisions() * (2 * observation.bytes() + 64) + args_.minibatch * (observation.bytes() * instances_.options().stack + 64);
     planner.plan(needs);
     read_intervals(s, trainer);
     trainer.schedule = schedule_;
@@ -132,8 +134,8 @@ class PpoRun final : public TaskRun {
   }
 
   TrainerTask trainer_task(const Resolved& s) override {
-    collector_ = std::make_shared<Collector>(*step, policy_, tensors_, instances_, args_);
     collector_->target = target_;
+    collector_->begin();
     TrainerTask task;
     task.step = step, task.parameters = parameters, task.feed = collector_;
     task.score = {.name = "score", .unit = {}, .higher_is_better = true};
