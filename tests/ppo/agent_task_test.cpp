@@ -55,8 +55,8 @@ std::vector<std::string> with(std::vector<std::string> words, const std::vector<
 }
 
 // 4 rollouts of 8 x 16 decisions, 8 updates each.
-const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8", "horizon=16", "minibatch=32", "epochs=2", "decisions=512", "target_score=none",
-                                        "hidden=8",        "seed=3"};
+const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8",       "horizon=16", "minibatch=32", "epochs=2",
+                                        "decisions=512",   "target_score=none", "hidden=8",   "seed=3"};
 
 TEST_F(AgentTask, ResumesWithTheSameBits) {
   for (const std::vector<std::string>& more :
@@ -115,7 +115,7 @@ TEST_F(AgentTask, RefusesSettingsThatMakeNoSense) {
 TEST_F(AgentTask, LearnsToBalanceAPole) {
   if (test::sanitized()) GTEST_SKIP() << "takes too long";
   RunSummary s;
-  train({"preset=cartpole", "seed=1", "decisions=150000", "threads=1"}, s);
+  train({"preset=cartpole", "seed=1", "decisions=300000", "threads=1"}, s);
   EXPECT_EQ(s.outcome.end, Outcome::End::target) << s.outcome.reason;
 }
 

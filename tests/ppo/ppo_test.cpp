@@ -7,9 +7,9 @@
 #include <numbers>
 #include <random>
 
+#include "eager/eager_device.h"
 #include "machine/expect_error.h"
 #include "step/compiled_step.h"
-#include "eager/eager_device.h"
 #include "tasks/ppo/ppo.h"
 
 namespace ridge {
@@ -23,16 +23,15 @@ std::vector<float> drawn(size_t n, double low, double high, unsigned number) {
   return values;
 }
 
-Tensor flags(const Shape& shape, const std::vector<char>& values) {
-  return Tensor::from_bytes(shape, DType::boolean, values.data());
-}
+Tensor flags(const Shape& shape, const std::vector<char>& values) { return Tensor::from_bytes(shape, DType::boolean, values.data()); }
 
 TEST(Advantages, MatchADoubleReference) {
   for (const auto& [time, instances] : {std::pair<int64_t, int64_t>{1, 1}, {1, 5}, {7, 1}, {33, 3}, {128, 2}}) {
     SCOPED_TRACE(testing::Message() << time << " x " << instances);
     const size_t n = size_t(time * instances);
     const double gamma = 0.97, lambda = 0.9;
-    const std::vector<float> reward = drawn(n, -1, 1, 1), value = drawn(n, -2, 2, 2), final_value = drawn(n, -2, 2, 3), last = drawn(size_t(instances), -2, 2, 4);
+    const std::vector<float> reward = drawn(n, -1, 1, 1), value = drawn(n, -2, 2, 2), final_value = drawn(n, -2, 2, 3),
+                             last = drawn(size_t(instances), -2, 2, 4);
     std::vector<char> terminated(n), truncated(n);
     std::mt19937 random(5);
     for (size_t i = 0; i < n; ++i) {
@@ -272,7 +271,8 @@ TEST(Collector, GivesTheLearnerWhatThePolicyDid) {
     double ended = 0;
     for (int64_t step = 0; step < 2 * args.updates(); ++step) {
       const std::vector<Tensor> batch = p.batch(step);
-      const Policy::Output out = p.policy->has_memory() ? p.policy->sequence(batch[0], {batch.begin() + 8, batch.end()}, batch[7]) : p.policy->sequence(batch[0], {}, {});
+      const Policy::Output out =
+          p.policy->has_memory() ? p.policy->sequence(batch[0], {batch.begin() + 8, batch.end()}, batch[7]) : p.policy->sequence(batch[0], {}, {});
       const Tensor action = reshape(batch[1], {args.minibatch});
       const Tensor apart = abs(p.policy->log_probability(out.distribution, action) - reshape(batch[2], {args.minibatch}));
       EXPECT_LT(max(apart).item(), 1e-5) << step;
@@ -285,7 +285,9 @@ TEST(Collector, GivesTheLearnerWhatThePolicyDid) {
       EXPECT_NEAR(squares / double(advantage.size() - 1), 1, 1e-3) << "normalised per minibatch";
       if (p.policy->has_memory()) ended += sum(batch[7]).item();
     }
-    if (p.policy->has_memory()) { EXPECT_GT(ended, 0) << "no episode ended inside a segment: the test shows too little"; }
+    if (p.policy->has_memory()) {
+      EXPECT_GT(ended, 0) << "no episode ended inside a segment: the test shows too little";
+    }
   }
 }
 
@@ -324,7 +326,8 @@ TEST(Collector, ContinuesFromItsSavedState) {
   other.collector->seek(args.updates(), {});
   for (int64_t step = args.updates(); step < 2 * args.updates(); ++step) {
     const std::vector<Tensor> a = one.batch(step), b = other.batch(step);
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), size_t(Type{a[i].dtype(), a[i].shape()}.bytes())), 0) << step << " " << i;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), size_t(Type{a[i].dtype(), a[i].shape()}.bytes())), 0) << step << " " << i;
   }
 }
 

@@ -45,17 +45,13 @@ bool is_agent(const fs::path& model) try { return folder_of_agent(model).has_val
 
 std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations) {
   const EnvOptions& o = instances.options();
-  nlohmann::ordered_json j{{"environment", instances.spec().name},
-                           {"rules", instances.spec().parameters},
-                           {"options",
-                            {{"frame_skip", o.frame_skip},
-                             {"time_limit", o.time_limit},
-                             {"stack", o.stack},
-                             {"sticky", o.sticky},
-                             {"noops", o.noops}}},
-                           {"policy", nlohmann::ordered_json::parse(policy.args().json())},
-                           {"normalize_observations", args.normalize_observations},
-                           {"seed", args.seed}};
+  nlohmann::ordered_json j{
+      {"environment", instances.spec().name},
+      {"rules", instances.spec().parameters},
+      {"options", {{"frame_skip", o.frame_skip}, {"time_limit", o.time_limit}, {"stack", o.stack}, {"sticky", o.sticky}, {"noops", o.noops}}},
+      {"policy", nlohmann::ordered_json::parse(policy.args().json())},
+      {"normalize_observations", args.normalize_observations},
+      {"seed", args.seed}};
   if (observations) j["observations"] = {{"mean", observations->mean}, {"variance", observations->variance}};
   return j.dump(1);
 }
@@ -90,7 +86,8 @@ TrainedAgent load_agent(const fs::path& model) try {
     const SafetensorsFile state((*folder / "task.safetensors").string());
     for (const auto& [name, values] : {std::pair("observations.mean", &t.observations.mean), {"observations.variance", &t.observations.variance}}) {
       const SafetensorView& view = state.at(name);
-      if (view.data.size() != values->size() * sizeof(double)) fail(ErrorCode::io, "[ppo] {} in {} has another size than the observations", name, folder->string());
+      if (view.data.size() != values->size() * sizeof(double))
+        fail(ErrorCode::io, "[ppo] {} in {} has another size than the observations", name, folder->string());
       std::memcpy(values->data(), view.data.data(), view.data.size());
     }
   }
@@ -143,7 +140,8 @@ Verb ppo_eval_verb() {
   const auto json = std::make_shared<bool>(false);
   return {.name = "eval",
           .summary = "scores of a trained agent",
-          .options = {{Verb::Option::Kind::word, "model", model.get(), "a run of ridge train ppo, one of its checkpoints or its model folder"}, {Verb::Option::Kind::flag, "--json", json.get(), "print JSON"}},
+          .options = {{Verb::Option::Kind::word, "model", model.get(), "a run of ridge train ppo, one of its checkpoints or its model folder"},
+                      {Verb::Option::Kind::flag, "--json", json.get(), "print JSON"}},
           .footer = "Settings: episodes=N device=cpu|cuda threads=N.",
           .run = [model, json](config::Sources sources) { return run_agent_eval(*model, *json, config::resolve(sources)); }};
 }

@@ -20,12 +20,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint32_t kOrderStream = 0x504F;                        // of the permutations; its seed is not that of the draws
+constexpr uint32_t kOrderStream = 0x504F;                           // of the permutations; its seed is not that of the draws
 constexpr int64_t kPlayers = 100, kFirstPlayer = int64_t(1) << 30;  // instances that are evaluated: no other has their numbers
-constexpr int64_t kPlayedAtOnce = 128;                           // decisions
-constexpr double kLargestObservation = 10;                       // of normalised ones
+constexpr int64_t kPlayedAtOnce = 128;                              // decisions
+constexpr double kLargestObservation = 10;                          // of normalised ones
 constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
-constexpr int64_t kRolloutsBetweenRequests = 4;                  // of validations
+constexpr int64_t kRolloutsBetweenRequests = 4;  // of validations
 
 // 0 … n - 1 in an order that depends on the key alone.
 void shuffle(RandomKey key, std::vector<uint32_t>& order) {
@@ -44,9 +44,7 @@ Shape with_front(std::initializer_list<int64_t> front, const Shape& shape) {
 // The inputs that a rollout reads besides its carry.
 struct Scales {
   Tensor shift, scale, value;  // of observations [n] (undefined: not normalised), and mean and deviation of values [2]
-  Tensor observation(const Tensor& x) const {
-    return shift.defined() ? clamp((x - shift) * scale, -kLargestObservation, kLargestObservation) : x;
-  }
+  Tensor observation(const Tensor& x) const { return shift.defined() ? clamp((x - shift) * scale, -kLargestObservation, kLargestObservation) : x; }
   Tensor real_value(const Tensor& v) const { return v * slice(value, 0, 1, 2) + slice(value, 0, 0, 1); }
 };
 
@@ -68,7 +66,7 @@ struct Collector::Programs {
 // A rollout in host memory, each [horizon, instances, …].
 struct Collector::Buffers {
   std::vector<Bytes> carry;
-  Bytes frames;           // behind the last stack - 1 frames of the rollout before
+  Bytes frames;  // behind the last stack - 1 frames of the rollout before
   std::vector<int64_t> age;
   Bytes action;
   std::vector<float> log_p, value, reward, episode_return, episode_length, final_value, discounted, advantage, goal;
@@ -107,8 +105,8 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   for (const Tensor& t : instances_.start(iota({E}))) p.carry.push_back(type_of(t));
   p.environment = p.carry.size();
   for (const Tensor& t : policy_->zero_state(E)) p.carry.push_back(type_of(t));
-  p.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function(
-                                                                          [this, E](const std::vector<Tensor>&) { return instances_.start(iota({E})); }, weights_));
+  p.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{},
+                                          traced_function([this, E](const std::vector<Tensor>&) { return instances_.start(iota({E})); }, weights_));
 
   std::vector<Type> inputs = p.carry;
   const int64_t width = spec.observation.numel();
@@ -134,8 +132,9 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
                   const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
                   const Tensor action = policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state));
                   const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
-                  ScanOutput next{d.state, {instances_.frame(state), action, policy_->log_probability(out.distribution, action), scales.real_value(out.value), d.reward,
-                                            d.terminated, d.truncated, d.episode_return, d.episode_length}};
+                  ScanOutput next{d.state,
+                                  {instances_.frame(state), action, policy_->log_probability(out.distribution, action), scales.real_value(out.value), d.reward,
+                                   d.terminated, d.truncated, d.episode_return, d.episode_length}};
                   const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {E, 1});
                   for (const Tensor& m : out.state) next.carry.push_back(m * on);
                   if (buffers_->stack > 1) next.outputs.push_back(instances_.age(state));
@@ -163,13 +162,14 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   const size_t scales_at = seen.size();
   seen.insert(seen.end(), inputs.begin() + long(p.carry.size()), inputs.end());
   if (bounded)
-    p.value = std::make_unique<ReadProgram>(step_, seen, traced_function(
-                                                             [=, this](const std::vector<Tensor>& in) {
-                                                               const Scales scales = scales_of(in, scales_at);
-                                                               const std::vector<Tensor> memory(in.begin() + 1, in.begin() + long(scales_at));
-                                                               return std::vector<Tensor>{scales.real_value(policy_->step(scales.observation(in[0]), memory).value)};
-                                                             },
-                                                             weights_));
+    p.value = std::make_unique<ReadProgram>(step_, seen,
+                                            traced_function(
+                                                [=, this](const std::vector<Tensor>& in) {
+                                                  const Scales scales = scales_of(in, scales_at);
+                                                  const std::vector<Tensor> memory(in.begin() + 1, in.begin() + long(scales_at));
+                                                  return std::vector<Tensor>{scales.real_value(policy_->step(scales.observation(in[0]), memory).value)};
+                                                },
+                                                weights_));
   const Type number{DType::f32, {T, E}}, flag{DType::boolean, {T, E}};
   p.advantages = std::make_unique<ReadProgram>(step_, std::vector<Type>{number, number, flag, flag, number, {DType::f32, {E}}},
                                                traced_function(
@@ -442,30 +442,31 @@ void Collector::make_player(bool sampled) {
   const int64_t width = instances_.spec().observation.numel();
   if (args_.normalize_observations) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
   play.run = std::make_unique<ReadProgram>(
-      step_, inputs, traced_function(
-                         [=, this](const std::vector<Tensor>& in) {
-                           const size_t carries = programs_->play[sampled].carry.size();
-                           Scales scales;
-                           if (args_.normalize_observations) scales.shift = in[carries], scales.scale = in[carries + 1];
-                           const ScanOutput played = scan(
-                               [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
-                                 const EnvState state(carry.begin(), carry.begin() + long(environment));
-                                 const std::vector<Tensor> memory(carry.begin() + long(environment), carry.end());
-                                 const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
-                                 const Tensor action = sampled ? policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state))
-                                                               : policy_->most_likely(out.distribution);
-                                 const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
-                                 ScanOutput next{d.state, {d.episode_return, d.episode_length, cast(d.truncated, DType::f32)}};
-                                 const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {rows, 1});
-                                 for (const Tensor& m : out.state) next.carry.push_back(m * on);
-                                 return next;
-                               },
-                               {in.begin(), in.begin() + long(carries)}, {iota({kPlayedAtOnce})});
-                           std::vector<Tensor> results = played.carry;
-                           results.insert(results.end(), played.outputs.begin(), played.outputs.end());
-                           return results;
-                         },
-                         weights_));
+      step_, inputs,
+      traced_function(
+          [=, this](const std::vector<Tensor>& in) {
+            const size_t carries = programs_->play[sampled].carry.size();
+            Scales scales;
+            if (args_.normalize_observations) scales.shift = in[carries], scales.scale = in[carries + 1];
+            const ScanOutput played = scan(
+                [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
+                  const EnvState state(carry.begin(), carry.begin() + long(environment));
+                  const std::vector<Tensor> memory(carry.begin() + long(environment), carry.end());
+                  const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
+                  const Tensor action = sampled ? policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state))
+                                                : policy_->most_likely(out.distribution);
+                  const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
+                  ScanOutput next{d.state, {d.episode_return, d.episode_length, cast(d.truncated, DType::f32)}};
+                  const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {rows, 1});
+                  for (const Tensor& m : out.state) next.carry.push_back(m * on);
+                  return next;
+                },
+                {in.begin(), in.begin() + long(carries)}, {iota({kPlayedAtOnce})});
+            std::vector<Tensor> results = played.carry;
+            results.insert(results.end(), played.outputs.begin(), played.outputs.end());
+            return results;
+          },
+          weights_));
 }
 
 std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, const std::function<bool()>& stop) {
@@ -571,8 +572,7 @@ void Collector::use_observations(const RunningMoments& moments) {
 
 void Collector::use_statistics() {
   Buffers& b = *buffers_;
-  for (size_t k = 0; k < b.shift.size(); ++k)
-    b.shift[k] = float(observations_.mean[k]), b.scale[k] = float(1 / std::sqrt(observations_.variance[k] + 1e-8));
+  for (size_t k = 0; k < b.shift.size(); ++k) b.shift[k] = float(observations_.mean[k]), b.scale[k] = float(1 / std::sqrt(observations_.variance[k] + 1e-8));
   b.value_scale[0] = float(values_.mean[0]), b.value_scale[1] = float(std::sqrt(values_.variance[0] + 1e-8));
 }
 

@@ -76,7 +76,8 @@ constexpr Preset kPpoPresets[] = {
      "schedule=linear normalize_observations=true normalize_values=true decisions=3000000 target_score=-250 weight_decay=0 clip=0.5 beta2=0.999"},
     {"mountain-car",
      "env=mountain-car-continuous network=mlp hidden=64 layers=2 instances=64 horizon=128 minibatch=1024 epochs=8 gamma=0.999 lambda=0.95 entropy=0.01 "
-     "lr=1e-3 min_lr=0 schedule=linear normalize_observations=true normalize_values=true decisions=5000000 target_score=90 weight_decay=0 clip=0.5 beta2=0.999"},
+     "lr=1e-3 min_lr=0 schedule=linear normalize_observations=true normalize_values=true decisions=5000000 target_score=90 weight_decay=0 clip=0.5 "
+     "beta2=0.999"},
     {"breakout",
      "env=breakout network=mlp hidden=64 layers=3 instances=1024 horizon=64 minibatch=16384 epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
      "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=50000000 weight_decay=0 clip=1 beta2=0.999"},

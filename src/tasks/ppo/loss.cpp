@@ -11,7 +11,8 @@ namespace ridge {
 
 void check(const PpoArgs& a) {
   if (a.decisions() % a.minibatch != 0)
-    fail(ErrorCode::usage, "[ppo] instances={} x horizon={} are {} decisions, which minibatch={} does not divide", a.instances, a.horizon, a.decisions(), a.minibatch);
+    fail(ErrorCode::usage, "[ppo] instances={} x horizon={} are {} decisions, which minibatch={} does not divide", a.instances, a.horizon, a.decisions(),
+         a.minibatch);
   if (a.horizon % a.segment != 0) fail(ErrorCode::usage, "[ppo] segment={} does not divide horizon={}", a.segment, a.horizon);
   if (a.minibatch % a.segment != 0) fail(ErrorCode::usage, "[ppo] minibatch={} is not a whole number of segments of {}", a.minibatch, a.segment);
 }

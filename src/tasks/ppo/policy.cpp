@@ -49,8 +49,9 @@ const double kRootTwo = std::numbers::sqrt2;
 }  // namespace
 
 std::string PolicyArgs::json() const {
-  return nlohmann::ordered_json{{"network", network},   {"hidden", hidden}, {"layers", layers},           {"activation", activation},
-                                {"separate", separate}, {"memory", memory}, {"memory_units", memory_units}}
+  return nlohmann::ordered_json{{"network", network},          {"hidden", hidden},     {"layers", layers},
+                                {"activation", activation},    {"separate", separate}, {"memory", memory},
+                                {"memory_units", memory_units}}
       .dump();
 }
 

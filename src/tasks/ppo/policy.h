@@ -32,9 +32,9 @@ class Policy {
   explicit Policy(PolicyArgs args);
 
   struct Output {
-    Tensor distribution;            // [rows, n]: the logits of all components, or the means of continuous actions
-    Tensor value;                   // [rows]
-    std::vector<Tensor> state = {}; // of the memory
+    Tensor distribution;             // [rows, n]: the logits of all components, or the means of continuous actions
+    Tensor value;                    // [rows]
+    std::vector<Tensor> state = {};  // of the memory
   };
   Output step(const Tensor& observation, const std::vector<Tensor>& state) const;  // observation [rows, …]
   // Sequences of equal length: observation [rows, time, …], results [rows · time, …]. The state is 0 from where `reset` (f32 [rows, time]) is 1.
@@ -46,7 +46,7 @@ class Policy {
   // of it are possible. Draws depend on the instance and its counter.
   Tensor sample(const Tensor& distribution, const Tensor& counter, const Tensor& instance) const;
   Tensor most_likely(const Tensor& distribution) const;
-  Tensor for_environment(const Tensor& action) const;  // within the bounds
+  Tensor for_environment(const Tensor& action) const;                              // within the bounds
   Tensor log_probability(const Tensor& distribution, const Tensor& action) const;  // [rows]
   Tensor entropy(const Tensor& distribution) const;                                // [rows]
 

@@ -155,9 +155,10 @@ class PpoRun final : public TaskRun {
     task.identity = {{"environment", instances_.describe()},
                      {"network", policy_->args().json()},
                      {"rollout", fmt::format("{} instances x {} decisions", args_.instances, args_.horizon)}};
-    for (const char* key : {"decisions", "minibatch", "epochs", "lr", "min_lr", "schedule", "gamma", "lambda", "clip_range", "value_clip", "value_weight",
-                            "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations", "normalize_values", "scale_rewards",
-                            "weight_decay", "beta1", "beta2", "clip", "seed"})
+    for (const char* key :
+         {"decisions",        "minibatch",     "epochs",       "lr",      "min_lr",        "schedule",  "gamma",       "lambda",
+          "clip_range",       "value_clip",    "value_weight", "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations",
+          "normalize_values", "scale_rewards", "weight_decay", "beta1",   "beta2",         "clip",      "seed"})
       task.settings[key] = s.get<std::string>(key);
     return task;
   }
@@ -168,17 +169,18 @@ class PpoRun final : public TaskRun {
     const Outcome& o = summary.outcome;
     if (collector_ && o.own_steps > 0) {
       const int64_t done = o.steps / args_.updates() * args_.decisions();
-      summary.results.push_back(fmt::format("{} decisions, {:.0f} a second with everything; {} frames per decision", grouped(done), o.tokens_s,
-                                            instances_.options().frame_skip));
+      summary.results.push_back(
+          fmt::format("{} decisions, {:.0f} a second with everything; {} frames per decision", grouped(done), o.tokens_s, instances_.options().frame_skip));
       const Collector::Times& t = collector_->times();
       const double learning = o.phase_seconds[size_t(Phase::step)], total = t.playing + t.advantages + t.preparing + learning +
                                                                             o.phase_seconds[size_t(Phase::validation)] +
                                                                             o.phase_seconds[size_t(Phase::checkpoint)];
       auto share = [&](double seconds) { return 100 * seconds / total; };
-      summary.results.push_back(fmt::format("time: playing {:.0f} %, advantages {:.0f} %, minibatches {:.0f} %, learning {:.0f} %, evaluation {:.0f} %, "
-                                            "checkpoints {:.0f} %",
-                                            share(t.playing), share(t.advantages), share(t.preparing), share(learning),
-                                            share(o.phase_seconds[size_t(Phase::validation)]), share(o.phase_seconds[size_t(Phase::checkpoint)])));
+      summary.results.push_back(
+          fmt::format("time: playing {:.0f} %, advantages {:.0f} %, minibatches {:.0f} %, learning {:.0f} %, evaluation {:.0f} %, "
+                      "checkpoints {:.0f} %",
+                      share(t.playing), share(t.advantages), share(t.preparing), share(learning), share(o.phase_seconds[size_t(Phase::validation)]),
+                      share(o.phase_seconds[size_t(Phase::checkpoint)])));
       summary.results.push_back(learning > t.playing ? "learning takes most of the time: larger minibatches or fewer epochs would help"
                                                      : "playing takes most of the time: more epochs would cost little");
     }
@@ -197,8 +199,9 @@ class PpoRun final : public TaskRun {
                      {"score.svg", "the learning curve"}};
     summary.next.push_back({fmt::format("ridge eval {}", folder), "scores of the best weights, sampled and most likely actions"});
     const bool left = o.steps < trainer.schedule.steps;
-    summary.next.push_back({fmt::format("ridge train ppo --resume {}{}", folder, left ? "" : fmt::format(" decisions={}", 2 * args_.iterations * args_.decisions())),
-                            left ? "resumes" : "trains twice as long"});
+    summary.next.push_back(
+        {fmt::format("ridge train ppo --resume {}{}", folder, left ? "" : fmt::format(" decisions={}", 2 * args_.iterations * args_.decisions())),
+         left ? "resumes" : "trains twice as long"});
   }
 
   std::string artifact() const override { return "model"; }
@@ -225,8 +228,8 @@ class PpoRun final : public TaskRun {
     std::vector<Decision> first = {as_set(s, "network", counted(parameter_count(), "parameter"), network),
                                    as_set(s, "env", instances_.spec().name, instances_.describe())};
     if (planner.earlier())
-      first.push_back(as_set(s, "resume", fmt::format("from update {} of {}", planner.earlier()->step.attempted, schedule_.steps),
-                             "with the choices of the run so far"));
+      first.push_back(
+          as_set(s, "resume", fmt::format("from update {} of {}", planner.earlier()->step.attempted, schedule_.steps), "with the choices of the run so far"));
     first.push_back(as_set(s, "instances", fmt::format("{} x {} decisions", args_.instances, args_.horizon),
                            fmt::format("{} per rollout, {} passes", grouped(args_.decisions()), args_.epochs)));
     std::vector<Decision> last = {rate_decision(schedule_, s.setting("lr").source)};
@@ -257,10 +260,7 @@ Task ppo_task() {
           .keys = config::task_bit(kPpoName),
           .example = "preset=cartpole",
           .register_keys = register_ppo_keys,
-          .verbs =
-              [] {
-                return std::vector<Verb>{ppo_eval_verb()};
-              },
+          .verbs = [] { return std::vector<Verb>{ppo_eval_verb()}; },
           .plan = [](const Resolved& settings, const RunOptions& options) -> std::unique_ptr<TaskRun> { return std::make_unique<PpoRun>(settings, options); },
           .check_data = [](const Resolved& settings, const RunOptions&) { make_instances(settings); },
           .run_name = [](const Resolved& settings) { return settings.get<std::string>("env"); },
