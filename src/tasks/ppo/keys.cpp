@@ -15,7 +15,7 @@ constexpr Key kPpoKeys[] = {
   {.name = "preset", .group = kAgent, .type = choice, .initial = "pong-state", .help = "an environment with a recipe that learns it; individual keys override it",
    .words = "pong-state|pong|pong-classic|cartpole|acrobot|pendulum|mountain-car|breakout", .used_by = kUse},
   {.name = "network", .group = kAgent, .type = choice, .initial = "mlp", .help = "mlp for numbers; for pictures nature (three convolutions and 512 units) or small (two and 256)", .words = "mlp|nature|small", .used_by = kUse},
-  {.name = "hidden", .group = kAgent, .type = integer, .initial = "64", .help = "units per layer of an mlp", .low = 1, .high = 1 << 16, .aliases = "hidden_size", .used_by = kUse},
+  {.name = "units", .group = kAgent, .type = integer, .initial = "64", .help = "units per layer of an mlp", .low = 1, .high = 1 << 16, .aliases = "hidden hidden_size", .used_by = kUse},
   {.name = "layers", .group = kAgent, .type = integer, .initial = "2", .help = "layers of an mlp", .low = 1, .high = 64, .used_by = kUse},
   {.name = "activation", .group = kAgent, .type = choice, .initial = "tanh", .help = "of an mlp", .words = "tanh|relu", .used_by = kUse},
   {.name = "separate", .group = kAgent, .type = boolean, .initial = "false", .help = "the value has layers of its own instead of sharing those of the actions", .used_by = kUse},
@@ -57,7 +57,7 @@ constexpr Key kPpoKeys[] = {
 
 constexpr Preset kPpoPresets[] = {
     {"pong-state",
-     "env=pong network=mlp hidden=64 layers=3 instances=1024 horizon=64 minibatch=16384 epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
+     "env=pong network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
      "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=20000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
     {"pong",
      "env=pong-pixels-42 network=small instances=64 horizon=64 minibatch=1024 epochs=4 gamma=0.99 lambda=0.95 entropy=0.003 lr=1e-3 schedule=constant "
@@ -66,20 +66,20 @@ constexpr Preset kPpoPresets[] = {
      "env=pong-pixels network=nature instances=8 horizon=128 minibatch=256 epochs=4 gamma=0.99 lambda=0.95 clip_range=0.1 value_clip=0.1 entropy=0.01 "
      "lr=2.5e-4 min_lr=0 schedule=linear decisions=10000000 target_score=18 weight_decay=0 clip=0.5 beta2=0.999"},
     {"cartpole",
-     "env=cartpole network=mlp hidden=64 layers=2 instances=32 horizon=32 minibatch=256 epochs=4 gamma=0.98 lambda=0.9 entropy=0.0 lr=2e-3 min_lr=0 "
+     "env=cartpole network=mlp units=64 layers=2 instances=32 horizon=32 minibatch=256 epochs=4 gamma=0.98 lambda=0.9 entropy=0.0 lr=2e-3 min_lr=0 "
      "schedule=linear decisions=500000 target_score=475 weight_decay=0 clip=0.5 beta2=0.999"},
     {"acrobot",
-     "env=acrobot network=mlp hidden=64 layers=2 instances=64 horizon=64 minibatch=1024 epochs=4 gamma=0.99 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
+     "env=acrobot network=mlp units=64 layers=2 instances=64 horizon=64 minibatch=1024 epochs=4 gamma=0.99 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
      "schedule=linear normalize_observations=true normalize_values=true decisions=2000000 target_score=-100 weight_decay=0 clip=0.5 beta2=0.999"},
     {"pendulum",
-     "env=pendulum network=mlp hidden=64 layers=2 instances=64 horizon=64 minibatch=1024 epochs=8 gamma=0.9 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
+     "env=pendulum network=mlp units=64 layers=2 instances=64 horizon=64 minibatch=1024 epochs=8 gamma=0.9 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
      "schedule=linear normalize_observations=true normalize_values=true decisions=3000000 target_score=-250 weight_decay=0 clip=0.5 beta2=0.999"},
     {"mountain-car",
-     "env=mountain-car-continuous network=mlp hidden=64 layers=2 instances=64 horizon=128 minibatch=1024 epochs=8 gamma=0.999 lambda=0.95 entropy=0.01 "
+     "env=mountain-car-continuous network=mlp units=64 layers=2 instances=64 horizon=128 minibatch=1024 epochs=8 gamma=0.999 lambda=0.95 entropy=0.01 "
      "lr=1e-3 min_lr=0 schedule=linear normalize_observations=true normalize_values=true decisions=5000000 target_score=90 weight_decay=0 clip=0.5 "
      "beta2=0.999"},
     {"breakout",
-     "env=breakout network=mlp hidden=64 layers=3 instances=1024 horizon=64 minibatch=16384 epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
+     "env=breakout network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
      "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=50000000 weight_decay=0 clip=1 beta2=0.999"},
 };
 

@@ -36,7 +36,7 @@ Instances make_instances(const Resolved& s) {
 
 PolicyArgs policy_args(const Resolved& s, const Instances& instances) {
   PolicyArgs a;
-  a.network = s.get<std::string>("network"), a.hidden = s.get<int64_t>("hidden"), a.layers = s.get<int64_t>("layers");
+  a.network = s.get<std::string>("network"), a.hidden = s.get<int64_t>("units"), a.layers = s.get<int64_t>("layers");
   a.activation = s.get<std::string>("activation"), a.separate = s.get<bool>("separate");
   a.memory = s.get<std::string>("recurrent"), a.memory_units = s.get<int64_t>("recurrent_units");
   a.observation = instances.observation_shape(), a.dtype = instances.spec().dtype, a.actions = instances.spec().actions;
