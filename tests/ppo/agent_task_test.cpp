@@ -55,7 +55,7 @@ std::vector<std::string> with(std::vector<std::string> words, const std::vector<
 }
 
 // 4 rollouts of 8 x 16 decisions, 8 updates each.
-const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8",       "horizon=16", "minibatch=32", "epochs=2",
+const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8",       "horizon=16", "minibatch=32", "update_epochs=2",
                                         "decisions=512",   "target_score=none", "units=8",   "seed=3"};
 
 TEST_F(AgentTask, ResumesWithTheSameBits) {
@@ -94,7 +94,7 @@ TEST_F(AgentTask, AStoppedEpochChangesNothing) {
   RunSummary all, stopped;
   // A limit that every first epoch exceeds: only the first of two passes over each rollout counts, as if there were one.
   train(with(kTiny, {"target_kl=1e-12", "decisions=128"}), stopped);
-  train(with(kTiny, {"epochs=1", "decisions=128"}), all);
+  train(with(kTiny, {"update_epochs=1", "decisions=128"}), all);
   EXPECT_EQ(stopped.outcome.steps, 8);
   EXPECT_EQ(all.outcome.steps, 4);
 }

@@ -35,7 +35,7 @@ constexpr Key kPpoKeys[] = {
   {.name = "instances", .group = kLearning, .type = integer, .initial = "64", .help = "environments played at the same time", .low = 1, .high = 1 << 24, .aliases = "num_envs", .used_by = kUse},
   {.name = "horizon", .group = kLearning, .type = integer, .initial = "64", .help = "decisions of each instance between updates", .low = 1, .high = 1 << 20, .aliases = "num_steps", .used_by = kUse},
   {.name = "minibatch", .group = kLearning, .type = integer, .initial = "1024", .help = "decisions per update", .low = 1, .high = 1 << 28, .aliases = "minibatch_size", .used_by = kUse},
-  {.name = "epochs", .group = kLearning, .type = integer, .initial = "4", .help = "passes over what was collected", .low = 1, .high = 1000, .aliases = "update_epochs", .used_by = kUse},
+  {.name = "update_epochs", .group = kLearning, .type = integer, .initial = "4", .help = "passes over what was collected", .low = 1, .high = 1000, .used_by = kUse},
   {.name = "segment", .group = kLearning, .type = integer, .initial = "auto", .help = "successive decisions in a minibatch that share a recurrent state; auto: the horizon, and 1 without a recurrent layer", .words = "auto", .low = 1, .high = 1 << 20, .used_by = kUse},
   {.name = "gamma", .group = kLearning, .type = real, .initial = "0.99", .help = "discount of later rewards per decision", .high = 1, .used_by = kUse},
   {.name = "lambda", .group = kLearning, .type = real, .initial = "0.95", .help = "decay of advantages per decision", .high = 1, .aliases = "gae_lambda lam", .used_by = kUse},
@@ -57,29 +57,29 @@ constexpr Key kPpoKeys[] = {
 
 constexpr Preset kPpoPresets[] = {
     {"pong-state",
-     "env=pong network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
+     "env=pong network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
      "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=20000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
     {"pong",
-     "env=pong-pixels-42 network=small instances=64 horizon=64 minibatch=1024 epochs=4 gamma=0.99 lambda=0.95 entropy=0.003 lr=1e-3 schedule=constant "
+     "env=pong-pixels-42 network=small instances=64 horizon=64 minibatch=1024 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.003 lr=1e-3 schedule=constant "
      "adaptive_kl=0.01 normalize_values=true decisions=20000000 target_score=18 weight_decay=0 clip=1 beta2=0.999"},
     {"pong-classic",
-     "env=pong-pixels network=nature instances=8 horizon=128 minibatch=256 epochs=4 gamma=0.99 lambda=0.95 clip_range=0.1 value_clip=0.1 entropy=0.01 "
+     "env=pong-pixels network=nature instances=8 horizon=128 minibatch=256 update_epochs=4 gamma=0.99 lambda=0.95 clip_range=0.1 value_clip=0.1 entropy=0.01 "
      "lr=2.5e-4 min_lr=0 schedule=linear decisions=10000000 target_score=18 weight_decay=0 clip=0.5 beta2=0.999"},
     {"cartpole",
-     "env=cartpole network=mlp units=64 layers=2 instances=32 horizon=32 minibatch=256 epochs=4 gamma=0.98 lambda=0.9 entropy=0.0 lr=2e-3 min_lr=0 "
+     "env=cartpole network=mlp units=64 layers=2 instances=32 horizon=32 minibatch=256 update_epochs=4 gamma=0.98 lambda=0.9 entropy=0.0 lr=2e-3 min_lr=0 "
      "schedule=linear decisions=500000 target_score=475 weight_decay=0 clip=0.5 beta2=0.999"},
     {"acrobot",
-     "env=acrobot network=mlp units=64 layers=2 instances=64 horizon=64 minibatch=1024 epochs=4 gamma=0.99 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
+     "env=acrobot network=mlp units=64 layers=2 instances=64 horizon=64 minibatch=1024 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
      "schedule=linear normalize_observations=true normalize_values=true decisions=2000000 target_score=-100 weight_decay=0 clip=0.5 beta2=0.999"},
     {"pendulum",
-     "env=pendulum network=mlp units=64 layers=2 instances=64 horizon=64 minibatch=1024 epochs=8 gamma=0.9 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
+     "env=pendulum network=mlp units=64 layers=2 instances=64 horizon=64 minibatch=1024 update_epochs=8 gamma=0.9 lambda=0.95 entropy=0.0 lr=1e-3 min_lr=0 "
      "schedule=linear normalize_observations=true normalize_values=true decisions=3000000 target_score=-250 weight_decay=0 clip=0.5 beta2=0.999"},
     {"mountain-car",
-     "env=mountain-car-continuous network=mlp units=64 layers=2 instances=64 horizon=128 minibatch=1024 epochs=8 gamma=0.999 lambda=0.95 entropy=0.01 "
+     "env=mountain-car-continuous network=mlp units=64 layers=2 instances=64 horizon=128 minibatch=1024 update_epochs=8 gamma=0.999 lambda=0.95 entropy=0.01 "
      "lr=1e-3 min_lr=0 schedule=linear normalize_observations=true normalize_values=true decisions=5000000 target_score=90 weight_decay=0 clip=0.5 "
      "beta2=0.999"},
     {"breakout",
-     "env=breakout network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
+     "env=breakout network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
      "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=50000000 weight_decay=0 clip=1 beta2=0.999"},
 };
 
