@@ -56,7 +56,7 @@ std::vector<std::string> with(std::vector<std::string> words, const std::vector<
 
 // 4 rollouts of 8 x 16 decisions, 8 updates each.
 const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8",       "horizon=16", "minibatch=32", "update_epochs=2",
-                                        "decisions=512",   "target_score=none", "units=8",   "seed=3"};
+                                        "decisions=512",   "target_score=none", "units=8",    "seed=3"};
 
 TEST_F(AgentTask, ResumesWithTheSameBits) {
   for (const std::vector<std::string>& more :

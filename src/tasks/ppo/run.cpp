@@ -156,9 +156,9 @@ class PpoRun final : public TaskRun {
                      {"network", policy_->args().json()},
                      {"rollout", fmt::format("{} instances x {} decisions", args_.instances, args_.horizon)}};
     for (const char* key :
-         {"decisions",        "minibatch",     "epochs",       "lr",      "min_lr",        "schedule",  "gamma",       "lambda",
-          "clip_range",       "value_clip",    "value_weight", "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations",
-          "normalize_values", "scale_rewards", "weight_decay", "beta1",   "beta2",         "clip",      "seed"})
+         {"decisions",        "minibatch",     "update_epochs", "lr",      "min_lr",        "schedule",  "gamma",       "lambda",
+          "clip_range",       "value_clip",    "value_weight",  "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations",
+          "normalize_values", "scale_rewards", "weight_decay",  "beta1",   "beta2",         "clip",      "seed"})
       task.settings[key] = s.get<std::string>(key);
     return task;
   }
