@@ -121,20 +121,6 @@ void add_tiles(const ProgramKernel& k, const Graph& g, size_t first, Traffic& tr
   }
 }
 
-// Adds the operands of the contraction, without the epilogue's, and returns their number.
-size_t add_product(const ProgramKernel& k, const Graph& g, Traffic& traffic) {
-  const bool stores = k.group.specs[0].members.empty();
-  for (size_t i = 0; i < (stores ? 3u : 2u); ++i) {
-    const ProgramOperand& o = k.operands[i];
-    if (!o.owner) continue;
-    TouchBuilder b(o.offset / size_of(g.dtype(o.owner)));
-    for (const auto* loops : {&k.loops.batch, &k.loops.m, &k.loops.n, &k.loops.k})
-      for (const ContractionLoops::Loop& l : *loops) b.loop(l.size, i == 0 ? l.a : i == 1 ? l.b : l.c);
-    traffic.add(o.owner, o.written, b.done());
-  }
-  return stores ? 3 : 2;
-}
-
 // An in-place update reads and writes only the part that it replaces.
 bool updates_in_place(const Program& p, const ProgramKernel& k) {
   if (p.graph[k.group.node].op != Op::dynamic_update_slice) return false;
@@ -163,6 +149,22 @@ void add_node(const Program& p, const ProgramKernel& k, Traffic& traffic) {
   }
 }
 
+// Adds the operands of the contraction, without the epilogue's, and returns their number.
+size_t add_product(const Program& p, const ProgramKernel& k, Traffic& traffic) {
+  const Graph& g = p.graph;
+  if (g[k.group.node].op == Op::conv) return add_node(p, k, traffic), k.views.size();
+  const bool stores = k.group.specs[0].members.empty();
+  for (size_t i = 0; i < (stores ? 3u : 2u); ++i) {
+    const ProgramOperand& o = k.operands[i];
+    if (!o.owner) continue;
+    TouchBuilder b(o.offset / size_of(g.dtype(o.owner)));
+    for (const auto* loops : {&k.loops.batch, &k.loops.m, &k.loops.n, &k.loops.k})
+      for (const ContractionLoops::Loop& l : *loops) b.loop(l.size, i == 0 ? l.a : i == 1 ? l.b : l.c);
+    traffic.add(o.owner, o.written, b.done());
+  }
+  return stores ? 3 : 2;
+}
+
 }  // namespace
 
 KernelWork work_of(const Program& p, const ProgramKernel& k) {
@@ -184,7 +186,7 @@ KernelWork work_of(const Program& p, const ProgramKernel& k) {
   if (k.group.kind == Group::Kind::node)
     add_node(p, k, traffic);
   else
-    add_tiles(k, g, k.group.kind == Group::Kind::matmul ? add_product(k, g, traffic) : 0, traffic);
+    add_tiles(k, g, k.group.kind == Group::Kind::matmul ? add_product(p, k, traffic) : 0, traffic);
   work.bytes = traffic.bytes([](NodeId, bool) { return true; });
   if (computes || !recomputes) work.unavoidable_bytes = traffic.bytes([&](NodeId owner, bool written) { return !written || !is_recomputed(g, owner); });
   return work;

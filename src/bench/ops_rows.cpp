@@ -151,6 +151,44 @@ Row conv(const ConvShape& c, DType dtype, bool backward, bool last = false) {
   return row;
 }
 
+// One convolution of the Nature network: forward with bias and relu, or one of its gradients. The first layer reads bytes and scales them.
+struct NatureConv {
+  int64_t channels, size, outputs, window, stride;
+};
+enum class ConvPart { forward, weights, images };
+
+Row nature_conv(int64_t images, const NatureConv& c, ConvPart part, DType dtype) {
+  const int64_t out = (c.size - c.window) / c.stride + 1;
+  const bool bytes = c.channels == 4;
+  const char* form = part == ConvPart::forward ? "" : part == ConvPart::weights ? "-dw" : "-dx";
+  Row row{.suite = "ops",
+          .name = fmt::format("conv/nature-{0}x{1}x{2}x{2}-{3}x{4}x{4}-s{5}{6}", images, c.channels, c.size, c.outputs, c.window, c.stride, form),
+          .dtype = dtype,
+          .bound = Bound::fma};
+  const double x = double(images * c.channels * c.size * c.size), y = double(images * c.outputs * out * out);
+  row.flops = 2 * y * double(c.channels * c.window * c.window);
+  row.bytes = x * double(bytes ? 1 : size_of(dtype)) + y * double(size_of(dtype));
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      NodeId x = input(b, f, {images, c.channels, c.size, c.size}, bytes ? DType::u8 : dtype);
+      if (bytes) x = b.cast(b.mul(b.cast(x, DType::f32), 1.0 / 255), dtype);
+      const NodeId w = input(b, f, {c.outputs, c.channels, c.window, c.window}, dtype), bias = input(b, f, {c.outputs, 1, 1}, dtype);
+      ConvOptions o;
+      o.stride = {c.stride, c.stride};
+      const NodeId sums = b.conv(x, w, o);
+      if (part == ConvPart::forward) {
+        f.outputs = {b.unary(Op::relu, b.add(sums, bias))};
+      } else {
+        const NodeId cotangent = input(b, f, b.shape(sums), dtype);
+        f.outputs = vector_jacobian(b.graph(), std::vector{sums}, std::vector{cotangent}, std::vector{part == ConvPart::weights ? w : x});
+      }
+      return f;
+    });
+  };
+  return row;
+}
+
 // An LSTM over time, forward and backward; stepwise: all products stay in the loop.
 Row lstm(int64_t time, int64_t batch, int64_t width, bool stepwise) {
   Row row{.suite = "ops", .name = fmt::format("scan/lstm-{}x{}x{}{}", time, batch, width, stepwise ? "-stepwise" : ""), .bound = Bound::fma};
@@ -302,6 +340,12 @@ std::vector<Row> ops_rows() {
     for (int64_t time : {64, 256}) rows.push_back(attention(12, 4, time, 32, state));
   for (bool backward : {false, true})
     for (const ConvShape& c : {ConvShape{8, 16, 28, 32, 3}, {8, 3, 56, 16, 7, 2}, {8, 32, 28, 32, 3, 1, 32}}) rows.push_back(conv(c, DType::f32, backward));
+  for (const NatureConv& c : {NatureConv{4, 84, 32, 8, 4}, {32, 20, 64, 4, 2}, {64, 9, 64, 3, 1}}) {
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (ConvPart part : {ConvPart::forward, ConvPart::weights, ConvPart::images})
+        if (part != ConvPart::images || c.channels != 4) rows.push_back(nature_conv(256, c, part, dtype));  // nothing needs the gradient of bytes
+    rows.push_back(nature_conv(8, c, ConvPart::forward, DType::f32));
+  }
   for (auto [batch, width] : {std::array<int64_t, 2>{32, 128}, {16, 32}, {64, 512}})
     for (bool stepwise : {false, true}) rows.push_back(lstm(64, batch, width, stepwise));
   rows.push_back(dispatch(1000, 64, false));

@@ -22,8 +22,13 @@ bool is_tile_op(Op op) { return row(op).fusion == Fusion::tile; }
 
 class Fuser {
  public:
-  Fuser(const Graph& g, std::span<const NodeId> outputs)
-      : g_(g), outputs_(outputs.begin(), outputs.end()), order_(topological(g, outputs)), group_of_(g.size(), -1), consumers_(g.size()) {
+  Fuser(const Graph& g, std::span<const NodeId> outputs, bool conv_epilogues)
+      : g_(g),
+        outputs_(outputs.begin(), outputs.end()),
+        order_(topological(g, outputs)),
+        group_of_(g.size(), -1),
+        conv_epilogues_(conv_epilogues),
+        consumers_(g.size()) {
     is_output_.insert(outputs.begin(), outputs.end());
   }
 
@@ -268,7 +273,8 @@ class Fuser {
         continue;
       }
       Cluster c;
-      c.kind = row(op).fusion == Fusion::product ? Group::Kind::matmul : (is_tile_op(op) || copy) && !interior_pad(id) ? Group::Kind::tile : Group::Kind::node;
+      const bool product = row(op).fusion == Fusion::product || (op == Op::conv && conv_epilogues_);
+      c.kind = product ? Group::Kind::matmul : (is_tile_op(op) || copy) && !interior_pad(id) ? Group::Kind::tile : Group::Kind::node;
       if (c.kind == Group::Kind::tile)
         c.members = {id};
       else
@@ -517,7 +523,7 @@ class Fuser {
   void merge_producers() {
     for (NodeId id : order_) {
       int b = group_of(id);
-      if (b < 0 || clusters_[b].kind == Group::Kind::node || g_[id].op == Op::matmul || g_[id].op == Op::get) continue;
+      if (b < 0 || clusters_[b].kind == Group::Kind::node || clusters_[b].node == id || g_[id].op == Op::get) continue;
       // Matmuls first: elementwise work is cheapest while the sums are in registers.
       std::vector<NodeId> sources;
       for (NodeId in : g_[id].in) each_source(in, [&](NodeId s) { sources.push_back(s); });
@@ -639,7 +645,7 @@ class Fuser {
   std::vector<int> seen_;   // of clusters: the last search that visited it
   int search_ = 0;
   std::vector<char> early_;
-  bool has_forward_ = false;
+  bool has_forward_ = false, conv_epilogues_;
   std::vector<std::vector<NodeId>> consumers_;  // compute nodes that read a node, directly or through movement
   std::vector<Cluster> clusters_;
   FusePlan plan_;
@@ -648,8 +654,8 @@ class Fuser {
 }  // namespace
 
 FusePlan fuse(const Graph& g, std::span<const NodeId> outputs, bool enabled, std::span<const NodeId> inputs, std::span<const std::pair<int, int>> state,
-              std::span<const NodeId> forward) {
-  return Fuser(g, outputs).run(enabled, inputs, state, forward);
+              std::span<const NodeId> forward, bool conv_epilogues) {
+  return Fuser(g, outputs, conv_epilogues).run(enabled, inputs, state, forward);
 }
 
 }  // namespace ridge

@@ -11,8 +11,8 @@
 
 namespace ridge {
 
-// One kernel. A tile kernel has one spec, or several independent ones in one launch; a matmul has the spec of its epilogue; any other node
-// runs alone.
+// One kernel. A tile kernel has one spec, or several independent ones in one launch; a matmul (or a conv that takes an epilogue) has the spec
+// of its epilogue; any other node runs alone.
 struct Group {
   enum class Kind { tile, matmul, node } kind = Kind::tile;
   NodeId node = kNone;           // the matmul or the single node
@@ -47,8 +47,8 @@ void each_source(const Graph& graph, const FusePlan& plan, NodeId id, const Fn& 
 }
 
 // `state` pairs (input, output) share memory, so kernels that read the old value run before the new one is written. `forward` are the roots
-// of the forward part, if there is one.
+// of the forward part, if there is one. `conv_epilogues`: the kernels of convolutions take epilogues.
 FusePlan fuse(const Graph& graph, std::span<const NodeId> outputs, bool merge, std::span<const NodeId> inputs = {},
-              std::span<const std::pair<int, int>> state = {}, std::span<const NodeId> forward = {});
+              std::span<const std::pair<int, int>> state = {}, std::span<const NodeId> forward = {}, bool conv_epilogues = false);
 
 }  // namespace ridge

@@ -421,9 +421,10 @@ Frame frame_of(const Graph& g, const GroupSpec& spec, bool one_inner) {
   if (!reduction) {
     if (spec.matmul) {
       const Shape& s = g.shape(spec.matmul);
-      int64_t batch = 1;
-      for (int i = 0; i + 2 < s.rank(); ++i) batch *= s[i];
-      f.domain = Domain::of({batch, s[s.rank() - 2], s.back()});
+      const int rows = g[spec.matmul].op == Op::conv ? 1 : s.rank() - 2;  // of a convolution: the outputs; its columns are the positions
+      int64_t batch = 1, columns = 1;
+      for (int i = 0; i < s.rank(); ++i) (i < rows ? batch : columns) *= i == rows ? 1 : s[i];
+      f.domain = Domain::of({batch, s[rows], columns});
       return f;
     }
     NodeId largest = spec.stores[0];

@@ -20,7 +20,7 @@ std::string kernel_name(const Graph& g, const Group& group) {
   bool reduces = false;
   for (const GroupSpec& s : group.specs)
     for (NodeId id : s.members) ++ops, reduces |= is_reduction(g[id].op);
-  if (group.kind == Group::Kind::matmul) return ops ? fmt::format("matmul+{}", ops) : "matmul";
+  if (group.kind == Group::Kind::matmul) return fmt::format("{}{}", name(g[group.node].op), ops ? fmt::format("+{}", ops) : "");
   std::string base = fmt::format("{}[{}]", reduces ? "reduce" : "map", ops);
   return group.specs.size() > 1 ? fmt::format("{}x{}", base, group.specs.size()) : base;
 }
@@ -64,7 +64,7 @@ void build_matmul(const Compilation& c, ProgramKernel& kernel) {
   if (!epilogue) kernel.operands.push_back({out.owner, out.offset * size_of(n.type().dtype), true});
 }
 
-// Operands, then results. Views provide strides to kernels that accept them.
+// Operands, then results, unless an epilogue stores them. Views provide strides to kernels that accept them.
 void build_node(Compilation& c, ProgramKernel& kernel, const std::vector<NodeId>& parts) {
   Program& p = c.program;
   const StorageFn where = [&](NodeId id) { return storage_of(c, id); };
@@ -76,6 +76,7 @@ void build_node(Compilation& c, ProgramKernel& kernel, const std::vector<NodeId>
     kernel.operands.push_back({v->base, v->offset * size_of(p.graph.dtype(in)), false});
     kernel.views.push_back(std::move(*v));
   }
+  if (kernel.group.kind == Group::Kind::matmul && !kernel.group.specs[0].members.empty()) return;
   std::vector<NodeId> results(n.types.size(), kNone);
   if (n.types.size() == 1)
     results[0] = id;
@@ -108,10 +109,10 @@ void lower_kernels(Compilation& c) {
     ProgramKernel kernel;
     kernel.name = kernel_name(p.graph, group);
     kernel.group = std::move(group);
-    if (kernel.group.kind == Group::Kind::node) {
-      build_node(c, kernel, parts[kernel.group.node]);
-    } else {
-      if (kernel.group.kind == Group::Kind::matmul) build_matmul(c, kernel);
+    const bool conv = kernel.group.kind == Group::Kind::matmul && p.graph[kernel.group.node].op == Op::conv;
+    if (kernel.group.kind == Group::Kind::node || conv) build_node(c, kernel, parts[kernel.group.node]);
+    if (kernel.group.kind != Group::Kind::node) {
+      if (kernel.group.kind == Group::Kind::matmul && !conv) build_matmul(c, kernel);
       for (GroupSpec& spec : kernel.group.specs) {
         if (spec.members.empty()) continue;
         spec.repeated = &c.fused.repeated;

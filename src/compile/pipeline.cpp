@@ -144,7 +144,7 @@ void rewrite_roots(Compilation& c, const Rewrite& rewrite) {
 void choose_groups(Compilation& c, bool merge) {
   Program& p = c.program;
   c.placed.clear();
-  c.fused = fuse(p.graph, p.outputs, merge, p.inputs, c.options.state, c.has_saved_set ? c.forward : std::vector<NodeId>());
+  c.fused = fuse(p.graph, p.outputs, merge, p.inputs, c.options.state, c.has_saved_set ? c.forward : std::vector<NodeId>(), c.target.convolutions_fuse);
   p.planning_work += c.fused.planning_work;
   p.refusals = c.fused.refusals;
 }
@@ -227,7 +227,7 @@ void canonicalize_graph(Compilation& c) {
 }
 
 void simplify_graph(Compilation& c) {
-  rewrite_roots(c, [](Graph& g, const std::vector<NodeId>& roots) { return simplify(g, roots); });
+  rewrite_roots(c, [&](Graph& g, const std::vector<NodeId>& roots) { return simplify(g, roots, c.target.convolutions_fuse); });
 }
 
 void choose_saved_set(Compilation& c) {
@@ -263,8 +263,9 @@ void order_groups(Compilation& c) {
 }
 
 void compile_loops(Compilation& c) {
-  Target target;  // convolutions inside loops are decomposed
+  Target target;  // where their kernels do not fuse, convolutions inside loops are decomposed
   target.name = c.target.name, target.runs = c.target.runs;
+  target.convolutions = target.convolutions_fuse = c.target.convolutions_fuse;
   PipelineOptions options;
   options.verify = c.options.verify;
   std::vector<char> off = c.off;

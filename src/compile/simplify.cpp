@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "graph/builder.h"
+#include "graph/ops/conv.h"
 #include "graph/ops/table.h"
 #include "graph/rewrite.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 class Simplifier {
  public:
-  explicit Simplifier(Graph& graph) : g_(graph), b_(graph) {}
+  Simplifier(Graph& graph, bool conv_bytes) : g_(graph), b_(graph), conv_bytes_(conv_bytes) {}
 
   std::vector<NodeId> visit(NodeId id, std::span<const NodeId> in) {
     const Node& n = g_[id];
@@ -59,6 +60,9 @@ class Simplifier {
         if (!a && !b) return {};
         return {g_.add(Op::matmul, {a ? a : in[0], b ? b : in[1]}, n.attrs, n.copy)};
       }
+      case Op::conv:
+        if (NodeId sums = conv_bytes_ ? ops::conv_of_bytes(g_, n, in) : kNone) return {sums};
+        return {};
       case Op::take:
         if (NodeId table = narrow(in[0])) return {b_.cast(g_.add(Op::take, {table, in[1]}, n.attrs, n.copy), n.type().dtype)};
         return {};
@@ -189,6 +193,7 @@ class Simplifier {
 
   Graph& g_;
   Builder b_;
+  bool conv_bytes_;
 };
 
 }  // namespace
@@ -211,9 +216,9 @@ std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, 
   });
 }
 
-std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs) {
+std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_bytes) {
   std::vector<NodeId> roots(outputs.begin(), outputs.end());
-  Simplifier s(graph);
+  Simplifier s(graph, conv_bytes);
   for (int round = 0; round < 6; ++round) {
     std::vector<NodeId> next = rewrite(graph, roots, [&](NodeId id, std::span<const NodeId> in) { return s.visit(id, in); });
     if (next == roots) break;

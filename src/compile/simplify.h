@@ -10,6 +10,7 @@ namespace ridge {
 // convolutions unless the backend has kernels for them.
 std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, bool convolutions = false);
 
-std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs);
+// `conv_bytes`: convolutions may read bytes.
+std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_bytes = false);
 
 }  // namespace ridge

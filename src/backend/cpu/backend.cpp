@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/compiled.h"
+#include "backend/cpu/conv.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/class_error.h"
@@ -41,6 +42,8 @@ class CpuCode : public Code {
 }  // namespace
 
 DeviceInfo CpuBackend::info() const { return {"cpu", fmt::format("{}, {}", name(isa_tier()), counted(team_().size(), "thread"))}; }
+bool CpuBackend::runs(const Graph& graph, NodeId node) const { return graph[node].op != Op::conv || has_conv_kernel(graph, node); }
+bool CpuBackend::stores_permuted(const Graph& graph, NodeId permuted) const { return sums_over_taps(conv_desc(graph, graph[permuted].in[0])); }
 std::unique_ptr<Code> CpuBackend::compile(Program program) { return std::make_unique<CpuCode>(std::move(program), team_()); }
 
 }  // namespace ridge::cpu

@@ -1,6 +1,7 @@
 #include "backend/cpu/build.h"
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/conv.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/node_kernels.h"
 #include "backend/cpu/tile_kernel.h"
@@ -9,26 +10,25 @@
 namespace ridge::cpu {
 namespace {
 
-// A matmul and its epilogue. Operands: A, B, then the epilogue's; without an epilogue A, B, C.
-class FusedMatmul final : public Kernel {
+// A matmul or a convolution and its epilogue. Operands: A, B, then the epilogue's; without an epilogue A, B, C.
+class FusedProduct final : public Kernel {
  public:
-  FusedMatmul(MatmulDesc desc, const TileGroup* epilogue) {
-    if (epilogue) {
-      epilogue_ = make_tile_epilogue(*epilogue);
-      desc.epilogue_scratch = epilogue_->scratch_bytes();
-    }
-    matmul_ = make_matmul(desc);
+  // make: creates the product for an epilogue that needs this much scratch; -1: none.
+  template <class Make>
+  FusedProduct(const ProgramKernel& kernel, const Make& make) {
+    if (!kernel.tiles.empty()) epilogue_ = make_tile_epilogue(kernel.tiles[0]);
+    product_ = make(epilogue_ ? epilogue_->scratch_bytes() : -1);
   }
-  int64_t workspace_bytes() const override { return matmul_->workspace_bytes(); }
-  int64_t scratch_bytes() const override { return matmul_->scratch_bytes(); }
+  int64_t workspace_bytes() const override { return product_->workspace_bytes(); }
+  int64_t scratch_bytes() const override { return product_->scratch_bytes(); }
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     Ref abc[3] = {operands[0], operands[1], epilogue_ ? Ref{} : operands[2]};
-    if (epilogue_) matmul_->set_epilogue(epilogue_->bind(operands.subspan(2)));
-    matmul_->bind(abc, workspace, tasks);
+    if (epilogue_) product_->set_epilogue(epilogue_->bind(operands.subspan(2)));
+    product_->bind(abc, workspace, tasks);
   }
 
  private:
-  std::unique_ptr<MatmulKernel> matmul_;
+  std::unique_ptr<MatmulKernel> product_;
   std::unique_ptr<TileEpilogue> epilogue_;
 };
 
@@ -37,6 +37,7 @@ class FusedMatmul final : public Kernel {
 std::unique_ptr<Kernel> make_product_kernel(const Program& program, const ProgramKernel& kernel, std::vector<int64_t> row_blocks) {
   const Graph& g = program.graph;
   NodeId id = kernel.group.node;
+  if (g[id].op == Op::conv) return std::make_unique<FusedProduct>(kernel, [&](int64_t scratch) { return make_conv(conv_desc(program, kernel), scratch); });
   MatmulDesc desc;
   desc.a_type = g.dtype(g[id].in[0]), desc.b_type = g.dtype(g[id].in[1]);
   desc.c_type = kernel.tiles.empty() ? g.dtype(id) : DType::f32;
@@ -45,7 +46,10 @@ std::unique_ptr<Kernel> make_product_kernel(const Program& program, const Progra
   };
   desc.row_blocks = std::move(row_blocks);
   copy(kernel.loops.batch, desc.batch), copy(kernel.loops.m, desc.m), copy(kernel.loops.n, desc.n), copy(kernel.loops.k, desc.k);
-  return std::make_unique<FusedMatmul>(std::move(desc), kernel.tiles.empty() ? nullptr : &kernel.tiles[0]);
+  return std::make_unique<FusedProduct>(kernel, [&](int64_t scratch) {
+    desc.epilogue_scratch = scratch;
+    return make_matmul(desc);
+  });
 }
 
 std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel) {

@@ -36,24 +36,28 @@ void dot_tile(const TileArgs& t) {
   }
   const float* HWY_RESTRICT b = t.b;
   const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
+  constexpr int64_t kWhole[1] = {0};
+  const int64_t* const at = t.stretch_at ? t.stretch_at : kWhole;
   // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
   constexpr int kPointers = kPacked ? 1 : (R + 2) / 3;
   const float* HWY_RESTRICT a[kPointers];
+  for (int64_t i = 0; i < t.stretches; ++i) {
 #pragma GCC unroll 16
-  for (int g = 0; g < kPointers; ++g) a[g] = t.a + 3 * g * a_row;
-  for (int64_t k = t.k; k > 0; --k) {
-    __m512bh bv[N];
+    for (int g = 0; g < kPointers; ++g) a[g] = t.a + at[i] + 3 * g * a_row;
+    for (int64_t k = t.k; k > 0; --k) {
+      __m512bh bv[N];
 #pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) bv[v] = load_pairs(b + v * kLanes);
+      for (int v = 0; v < N; ++v) bv[v] = load_pairs(b + v * kLanes);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const __m512bh av = broadcast_pair(kPacked ? a[0] + r : a[r / 3] + (r % 3) * a_row);
+      for (int r = 0; r < R; ++r) {
+        const __m512bh av = broadcast_pair(kPacked ? a[0] + r : a[r / 3] + (r % 3) * a_row);
 #pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], av, bv[v]);
+        for (int v = 0; v < N; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], av, bv[v]);
+      }
+      b += b_k;
+#pragma GCC unroll 16
+      for (int g = 0; g < kPointers; ++g) a[g] += a_k;
     }
-    b += b_k;
-#pragma GCC unroll 16
-    for (int g = 0; g < kPointers; ++g) a[g] += a_k;
   }
   const __mmask16 last = __mmask16((1u << (t.cols - (N - 1) * kLanes)) - 1);
 #pragma GCC unroll 16
@@ -182,6 +186,16 @@ void copy_pairs(const void* src, float* dst, int64_t n) {
   if (n % 2) put_pair(dst + n / 2, static_cast<const uint16_t*>(src)[n - 1], 0);
 }
 
+void join_pairs(const float* first, const float* second, float* dst, int64_t n) {
+  const __m512i order = _mm512_load_si512(kInterleaved.to);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 live = n - i >= kLanes ? __mmask16(0xffff) : __mmask16((1u << (n - i)) - 1);
+    const __m512i even = _mm512_castsi256_si512(__m256i(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(live, first + i))));
+    const __m512i odd = second ? _mm512_castsi256_si512(__m256i(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(live, second + i)))) : _mm512_setzero_si512();
+    _mm512_mask_storeu_epi32(dst + i, live, _mm512_permutex2var_epi16(even, order, odd));
+  }
+}
+
 // Rounds like the conversion by integer arithmetic, except for denormals, which do not occur in sums because they are flushed.
 void store_bf16(const float* src, void* dst, int64_t n) {
   uint16_t* out = static_cast<uint16_t*>(dst);
@@ -215,6 +229,7 @@ MatmulKernels make_table() {
   table.pack[storage_index(DType::bf16)] = pack_pairs;
   table.widen[storage_index(DType::bf16)] = copy_pairs;
   table.store[storage_index(DType::bf16)] = store_bf16;
+  table.join = join_pairs;
   return table;
 }
 

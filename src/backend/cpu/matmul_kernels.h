@@ -25,6 +25,9 @@ struct TileArgs {
   float* c = nullptr;
   int64_t c_row = 0;
   int64_t k = 0;
+  // K may be several stretches of k steps each (the rows of a convolution's window): where A of each begins, in elements. B continues.
+  const int64_t* stretch_at = nullptr;
+  int64_t stretches = 1;
   int64_t cols = 0;  // live columns, at most vectors * lanes
   bool add = false;  // add to C
 };
@@ -68,12 +71,15 @@ struct MatmulKernels {
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   PackFn pack[kStorageTypes] = {};
+  PackFn pack_bytes = nullptr;                                                // of u8
   SmallFn by_row = nullptr;                                                   // B as [k][n], f32
   SmallFn by_dot[kStorageTypes] = {};                                         // B as [n][k]
   void (*widen[kStorageTypes])(const void* src, float* dst, int64_t n) = {};  // contiguous storage to f32
   // Writes n f32 to contiguous storage of a type.
   void (*store[kStorageTypes])(const float* src, void* dst, int64_t n) = {};
   void (*add)(const float* src, float* dst, int64_t n) = nullptr;
+  // Rounds n pairs of f32 to pairs of bf16; a null `second` stands for zeros. Only in tables for pairs.
+  void (*join)(const float* first, const float* second, float* dst, int64_t n) = nullptr;
 };
 
 const MatmulKernels& matmul_kernels(IsaTier tier);

@@ -55,15 +55,14 @@ HWY_INLINE void store_first(V v, F d, float* p, size_t n) {
 
 // Sums products over all of k, two steps per iteration: if another thread shares the core's decoders, loop overhead costs as much as multiplications.
 template <int R, int N, bool kPacked, bool kFetch>
-HWY_INLINE void add_products(const TileArgs& t, V (&sum)[R][N]) {
+HWY_INLINE const float* add_stretch(const TileArgs& t, const float* from, const float* HWY_RESTRICT b, V (&sum)[R][N]) {
   const F d;
   const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
-  const float* HWY_RESTRICT b = t.b;
   // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
   constexpr int kPointers = kPacked ? 1 : (R + 2) / 3;
   const float* HWY_RESTRICT a[kPointers];
 #pragma GCC unroll 16
-  for (int g = 0; g < kPointers; ++g) a[g] = t.a + 3 * g * a_row;
+  for (int g = 0; g < kPointers; ++g) a[g] = from + 3 * g * a_row;
   const auto add_product = [&](int64_t offset) HWY_ATTR __attribute__((always_inline)) {
     V bv[N];
 #pragma GCC unroll 4
@@ -97,6 +96,16 @@ HWY_INLINE void add_products(const TileArgs& t, V (&sum)[R][N]) {
     add_product(0);
     pass(a_k);
   }
+  return b;
+}
+
+template <int R, int N, bool kPacked, bool kFetch>
+HWY_INLINE void add_products(const TileArgs& t, V (&sum)[R][N]) {
+  const float* b = t.b;
+  if (!t.stretch_at)
+    add_stretch<R, N, kPacked, kFetch>(t, t.a, b, sum);
+  else
+    for (int64_t i = 0; i < t.stretches; ++i) b = add_stretch<R, N, kPacked, kFetch>(t, t.a + t.stretch_at[i], b, sum);
 }
 
 template <int R, int N, bool kPacked>
@@ -155,7 +164,11 @@ struct Bf16 {
 struct F16 {
   uint16_t bits;
 };
+struct Byte {
+  uint8_t value;
+};
 HWY_INLINE float to_f32(float x) { return x; }
+HWY_INLINE float to_f32(Byte x) { return float(x.value); }
 HWY_INLINE float to_f32(Bf16 x) { return bf16_to_f32(x.bits); }
 HWY_INLINE float to_f32(F16 x) { return f16_to_f32(x.bits); }
 
@@ -166,6 +179,12 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const Bf16* p) {
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const F16* p) {
   return wide::load_f16(d, &p->bits);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const Byte* p) {
+  const hn::Rebind<uint8_t, D> d8;
+  return hn::ConvertTo(d, hn::PromoteTo(hn::Rebind<int32_t, D>(), hn::LoadU(d8, &p->value)));
 }
 
 // ---- packing
@@ -583,6 +602,7 @@ MatmulKernels make_table() {
   table.flops_per_cycle = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ? 32 : 16;
   fill_tiles(table);
   table.pack[0] = pack<float>, table.pack[1] = pack<Bf16>, table.pack[2] = pack<F16>;
+  table.pack_bytes = pack<Byte>;
   table.widen[0] = widen<float>, table.widen[1] = widen<Bf16>, table.widen[2] = widen<F16>;
   table.by_row = by_row;
   table.by_dot[0] = by_dot<float>, table.by_dot[1] = by_dot<Bf16>, table.by_dot[2] = by_dot<F16>;

@@ -11,7 +11,6 @@
 #include "backend/cuda/matmul.h"
 #include "backend/gpu/node_parts.h"
 #include "base/error.h"
-#include "compile/conv_views.h"
 
 namespace ridge::cuda {
 namespace {
@@ -399,23 +398,6 @@ class ConvKernel final : public NodeKernel {
   Place x_, w_, out_, space_;
 };
 
-// The attributes of a node; 1-D convolutions get a first axis of size 1.
-ConvDesc describe(const Graph& g, NodeId id) {
-  const Node& n = g[id];
-  const Shape &x = g.shape(n.in[0]), &w = g.shape(n.in[1]), &out = n.type().shape;
-  const std::vector<int64_t>& a = n.attrs.ints;
-  const int spatial = x.rank() - 2;
-  ConvDesc d;
-  d.x = g.dtype(n.in[0]), d.w = g.dtype(n.in[1]), d.result = n.type().dtype;
-  d.groups = a[0], d.images = x[0], d.channels = w[1], d.outputs = w[0] / d.groups;
-  for (int i = 0; i < spatial && i < 2; ++i) {
-    const size_t to = size_t(i + 2 - spatial), at = size_t(1 + i), s = size_t(spatial);
-    d.source[to] = x[2 + i], d.window[to] = w[2 + i], d.out[to] = out[2 + i];
-    d.stride[to] = a[at], d.low[to] = a[at + s], d.spread[to] = a[at + 3 * s], d.dilation[to] = a[at + 4 * s];
-  }
-  return d;
-}
-
 }  // namespace
 
 Words conv_finish_words(const ConvDesc& d, Place out, Place parts, int64_t count, int64_t images, int64_t padded) {
@@ -446,7 +428,7 @@ bool has_conv_kernel(const Graph& g, NodeId id) {
 bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {
   const NodeId id = g[permuted].in[0], in = g[id].in[0];
   if (!has_conv_kernel(g, id)) return false;
-  const ConvDesc d = describe(g, id);
+  const ConvDesc d = conv_desc(g, id);
   if (d.taps() > d.positions()) return true;
   using Order = std::vector<int64_t>;
   return chip.cudnn && g[permuted].attrs.ints == Order{0, 2, 3, 1} && g[in].op == Op::permute && g[in].attrs.ints == Order{0, 3, 1, 2} &&
@@ -454,24 +436,7 @@ bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {
 }
 
 std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
-  const Graph& g = program.graph;
-  const Node& n = g[kernel.group.node];
-  ConvDesc d = describe(g, kernel.group.node);
-  auto steps = [&](size_t operand, const Shape& shape, int grouped) {
-    const auto found = conv_steps(kernel.views[operand], shape, grouped, d.groups);
-    if (!found) fail(ErrorCode::internal, "[conv] operand {} {} is not divided into {} groups", operand, to_string(shape), d.groups);
-    const std::vector<int64_t>& s = *found;
-    ConvDesc::Steps out;
-    out.first = grouped == 0 ? s[1] : s[0], out.group = grouped == 0 ? s[0] : s[1], out.second = s[2];
-    if (s.size() == 5) out.axes[0] = s[3];
-    out.axes[1] = s.back();
-    const ProgramOperand& o = kernel.operands[operand];
-    const ProgramBuffer& buffer = program.buffer_of(o.owner);
-    out.alignment = std::gcd(o.offset, buffer.place == ProgramBuffer::Place::arena ? int64_t(64) : std::gcd(buffer.bytes, int64_t(64)));
-    return out;
-  };
-  d.x_steps = steps(0, g.shape(n.in[0]), 1), d.w_steps = steps(1, g.shape(n.in[1]), 0), d.out_steps = steps(2, n.type().shape, 1);
-  return make_conv(d, chip);
+  return make_conv(conv_desc(program, kernel), chip);
 }
 
 }  // namespace ridge::cuda

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/ops/conv.h"
 #include "graph/ops/rows.h"
 
 namespace ridge::ops {
@@ -164,6 +165,51 @@ void vjp_conv(GradContext& c) {
     for (int i = 0; i < spatial; ++i) turn.push_back(2 + i);
     c.add(1, b.permute(dw, turn));
   }
+}
+
+namespace {
+
+// A number by which bytes are multiplied or divided.
+struct ByteScale {
+  Op op = Op::mul;
+  double number = 1;
+};
+
+NodeId bytes_below(Graph& g, NodeId id, std::optional<ByteScale>& scale) {
+  const Node n = g[id];
+  switch (n.op) {
+    case Op::cast: return g.dtype(n.in[0]) == DType::u8 ? n.in[0] : is_float(g.dtype(n.in[0])) ? bytes_below(g, n.in[0], scale) : kNone;
+    case Op::mul:
+    case Op::div: {
+      NodeId number = n.in[1];
+      while (g[number].op == Op::expand || g[number].op == Op::reshape) number = g[number].in[0];
+      if (g[number].op != Op::literal || g.dtype(number) != DType::f32 || scale) return kNone;
+      scale = {n.op, g[number].attrs.reals[0]};
+      return bytes_below(g, n.in[0], scale);
+    }
+    case Op::reshape:
+    case Op::permute:
+    case Op::slice: {
+      const NodeId below = bytes_below(g, n.in[0], scale);
+      return below ? g.add(n.op, {below}, n.attrs, n.copy) : kNone;
+    }
+    default: return kNone;
+  }
+}
+
+}  // namespace
+
+NodeId conv_of_bytes(Graph& g, const Node& node, std::span<const NodeId> in) {
+  std::optional<ByteScale> scale;
+  const Node n = node;
+  const NodeId bytes = bytes_below(g, in[0], scale);
+  if (!bytes) return kNone;
+  Attrs attrs = n.attrs;
+  attrs.ints.resize(size_t(1 + 5 * (n.type().shape.rank() - 2)));
+  attrs.ints.push_back(int64_t(DType::f32));
+  Builder b(g);
+  const NodeId sums = g.add(Op::conv, {bytes, in[1]}, std::move(attrs), n.copy);
+  return b.cast(scale ? b.binary(scale->op, sums, scale->number) : sums, n.type().dtype);
 }
 
 Cost cost_conv(const Graph& g, NodeId id) {
