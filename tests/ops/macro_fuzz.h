@@ -91,7 +91,7 @@ inline void fuzz_convolution(int first, int count) {
     Scratch s(uint64_t(n) + 100);
     int spatial = 1 + int(s.random.below(2));
     int64_t groups = s.from({1, 1, 2, 3});
-    Shape x = {s.from({1, 2, 3}), groups * s.from({1, 2, 5})}, w = {groups * s.from({1, 2, 4}), x[1] / groups};
+    Shape x = {s.from({1, 2, 3}), groups * s.from({1, 2, 5})}, w = {groups * s.from({1, 2, 4, 17}), x[1] / groups};
     ConvOptions o;
     o.groups = groups;
     for (int i = 0; i < spatial; ++i) {

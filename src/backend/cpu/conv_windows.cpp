@@ -1,6 +1,7 @@
 // Convolution with the positions of an image as rows of a product: each window is read in place from an image in cache, whose channels are innermost, so that a
 // row of the window is a stretch of K. Gaps in the input (the gradient of a strided convolution) cost nothing: outputs that meet the same taps form a phase,
 // and each phase is a product of its own.
+#include <array>
 #include <numeric>
 
 #include "backend/cpu/conv_parts.h"
@@ -91,7 +92,7 @@ class WindowsConv final : public MatmulKernel {
     double flops = 0;
     for (const PhasePlan& p : phases_) flops += 2.0 * double(p.down->count * p.across->count * p.depth) * double(columns_.padded);
     const int64_t packs = d_.groups * int64_t(phases_.size()) * columns_.tiles, units = d_.images * d_.groups * bands_;
-    tasks.push_back({run_pack, this, packs, double(weights_ * d_.groups) / double(std::max<int64_t>(packs, 1)) * 0.5});
+    tasks.push_back({run_pack, this, packs, 20 + double(weights_ * d_.groups) / double(std::max<int64_t>(packs, 1)) * 0.5});
     tasks.push_back({run_units, this, units, 200 + flops / double(bands_) / u_.flops_per_ns()});
   }
 
@@ -187,19 +188,15 @@ class WindowsConv final : public MatmulKernel {
 
     float* const strip = at(strip_at_);
     const int64_t begin = band_begin(band), end = band_begin(band + 1), first = begin * down_.step;
-    for (const PhasePlan& p : phases_)
-      for (int64_t q = begin; q < std::min(end, p.down->count); ++q) {
-        float* const row = strip + ((p.down->first + q * down_.step - first) * d_.out[1] + p.across->first) * columns_.padded;
-        if (p.depth == 0)
-          for (int64_t i = 0; i < p.across->count; ++i) std::fill_n(row + i * across_.step * columns_.padded, columns_.padded, 0.f);
-      }
-    for (const PhasePlan& p : phases_)
+    for (const PhasePlan& p : phases_) {
+      auto row = [&](int64_t q) { return strip + ((p.down->first + q * down_.step - first) * d_.out[1] + p.across->first) * columns_.padded; };
+      for (int64_t q = begin; q < std::min(end, p.down->count); ++q)
+        if (const auto [from, to] = stretches(p, q); from == to)
+          for (int64_t i = 0; i < p.across->count; ++i) std::fill_n(row(q) + i * across_.step * columns_.padded, columns_.padded, 0.f);
       for (const DepthBlock& b : p.blocks)
-        for (int64_t q = begin; q < std::min(end, p.down->count); ++q) {
-          const float* const line = units + (q - begin) * down_.advance * width_ * channels_ + b.skip;
-          float* const row = strip + ((p.down->first + q * down_.step - first) * d_.out[1] + p.across->first) * columns_.padded;
-          multiply(worker, group, p, b, line, row);
-        }
+        for (int64_t q = begin; q < std::min(end, p.down->count); ++q)
+          multiply(worker, group, p, b, q, units + (q - begin) * down_.advance * width_ * channels_ + b.skip, row(q));
+    }
     const int64_t rows = std::min(d_.out[0], end * down_.step) - first;
     std::byte* const scratch = std::exchange(worker.scratch, worker.scratch + epilogue_at_);
     result_.store(epilogue_, worker, to_, image, group, first * d_.out[1], rows * d_.out[1], strip, columns_.padded,
@@ -207,20 +204,33 @@ class WindowsConv final : public MatmulKernel {
     worker.scratch = scratch;
   }
 
-  // One row of a phase's positions.
-  void multiply(const Worker& worker, int64_t group, const PhasePlan& p, const DepthBlock& b, const float* line, float* row) const {
+  // The stretches of a row of positions that meet the image: lines of its window above and below would only add zeros.
+  std::array<int64_t, 2> stretches(const PhasePlan& p, int64_t q) const {
+    const auto& taps = p.down->taps;
+    auto before = [&](int64_t line) {  // taps whose sources are above this line
+      return std::partition_point(taps.begin(), taps.end(), [&](const auto& t) { return t.source + q * down_.advance < line; }) - taps.begin();
+    };
+    const int64_t of_tap = taps.empty() ? 0 : int64_t(p.stretch_at.size()) / int64_t(taps.size());
+    return {before(0) * of_tap, before(d_.source[0]) * of_tap};
+  }
+
+  // One block of the depth of row q of a phase's positions.
+  void multiply(const Worker& worker, int64_t group, const PhasePlan& p, const DepthBlock& b, int64_t q, const float* line, float* row) const {
+    const auto [lowest, highest] = stretches(p, q);
+    const int64_t from = std::max(b.first, lowest), to = std::min(b.first + b.stretches, highest);
+    if (from >= to) return;
     const int64_t positions = p.across->count, tiles = parts_of(positions, u_.tiles->tile_rows);
     TileArgs t;
     t.a_row = across_.advance * channels_, t.a_k = 1, t.k = b.k;
-    t.stretch_at = p.stretch_at.data() + b.first, t.stretches = b.stretches;
-    t.c_row = across_.step * columns_.padded, t.add = b.b_row > 0;
+    t.stretch_at = p.stretch_at.data() + from, t.stretches = to - from;
+    t.c_row = across_.step * columns_.padded, t.add = from > lowest || b.skip > 0;
     for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t from = range_begin(positions, tiles, i), rows = range_begin(positions, tiles, i + 1) - from;
-      t.a = line + from * t.a_row;
+      const int64_t begin = range_begin(positions, tiles, i), rows = range_begin(positions, tiles, i + 1) - begin;
+      t.a = line + begin * t.a_row;
       for (int64_t j = 0; j < columns_.tiles; ++j) {
         t.cols = t.b_k = columns_.stored(j);
-        t.b = weights(worker, group, p, j) + b.b_row * t.b_k;
-        t.c = row + from * t.c_row + j * columns_.width;
+        t.b = weights(worker, group, p, j) + (b.b_row + (from - b.first) * b.k) * t.b_k;
+        t.c = row + begin * t.c_row + j * columns_.width;
         u_.tiles->strided[rows][t.cols / u_.tiles->lanes](t);
       }
     }
