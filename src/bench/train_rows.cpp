@@ -115,7 +115,10 @@ TrainResult measure_on(const Work& work, const config::Resolved& settings, const
     options.memory = std::max<int64_t>(1, std::min(free, *requested - before.held - kDriver));
   else
     options.memory = free;
+  const Precision products = product_format(*o.backend, options.precision);
   r.precision = std::string(name(options.precision));
+  if (options.precision == Precision::fp32 && products != Precision::fp32)
+    r.precision = products == Precision::tf32 ? "tf32" : fmt::format("fp32, products {}", name(products));
   TrainStep step(work.model, options);
   step.touch();
   work.start(step);
@@ -145,6 +148,14 @@ TrainResult measure_on(const Work& work, const config::Resolved& settings, const
   return r;
 }
 
+// The rival's command in the number format of a row; empty: the rival does not have it.
+std::string rival_of(const BenchRow& row, const std::string& precision) {
+  if (precision == "fp32" || row.rival.empty()) return row.rival;
+  for (const auto& [format, flags] : row.rival_flags)
+    if (format == precision) return row.rival + " " + flags;
+  return {};
+}
+
 }  // namespace
 
 void run_train(const Options& options, const RowSettings& settings, const std::function<void(const TrainResult&)>& sink) {
@@ -163,7 +174,7 @@ void run_train(const Options& options, const RowSettings& settings, const std::f
         const Work work(task.bench_step(row, resolved));
         return team ? measure(work, resolved, *team, options.seconds) : measure_on(work, resolved, options);
       });
-      r.name = row.name, r.rival = row.rival;
+      r.name = row.name, r.rival = rival_of(row, r.precision);
       sink(r);
     }
   if (!any) fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);

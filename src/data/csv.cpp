@@ -1,9 +1,6 @@
 #include "data/csv.h"
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -19,12 +16,6 @@ namespace ridge {
 namespace {
 
 constexpr size_t kCsvBuffer = size_t(1) << 18, kLongestField = size_t(1) << 16, kMostFields = 100'000;
-
-std::string_view trimmed_field(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // The separator that occurs most often in the first line, outside quotes.
 char find_separator(std::string_view text) {
@@ -42,74 +33,6 @@ char find_separator(std::string_view text) {
 
 }  // namespace
 
-CsvNumber parse_csv_number(std::string_view text, bool comma) {
-  text = trimmed_field(text);
-  const std::string word = text.size() <= 4 ? lower_case(text) : std::string();
-  if (text.empty() || word == "na" || word == "nan" || word == "n/a" || word == "null" || word == "none" || text == "?" || text == "-") return {true, true, 0};
-  if (text.front() == '+') text.remove_prefix(1);
-  char copy[64];
-  if (const size_t at = text.find(','); comma && at != text.npos && text.size() < sizeof(copy) && text.find('.') == text.npos) {
-    std::memcpy(copy, text.data(), text.size());
-    copy[at] = '.', text = {copy, text.size()};
-  }
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool valid = error == std::errc() && end == text.data() + text.size() && std::isfinite(float(value)) && text.front() != '+';
-  return {valid, false, value};
-}
-
-std::optional<double> parse_time(std::string_view text) {
-  text = trimmed_field(text);
-  auto digits = [&](size_t count, int low, int high) -> std::optional<int> {
-    int value = 0;
-    if (text.size() < count) return {};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + count, value);
-    if (error != std::errc() || end != text.data() + count || text[0] == '-' || value < low || value > high) return {};
-    text.remove_prefix(count);
-    return value;
-  };
-  auto skip = [&](std::string_view any) {
-    const bool found = !text.empty() && any.find(text.front()) != any.npos;
-    if (found) text.remove_prefix(1);
-    return found;
-  };
-  const std::optional<int> year = digits(4, 0, 9999);
-  if (!year || !skip("-/")) return {};
-  const std::optional<int> month = digits(2, 1, 12);
-  if (!month || !skip("-/")) return {};
-  const std::optional<int> day = digits(2, 1, 31);
-  if (!day) return {};
-  const std::chrono::year_month_day date{std::chrono::year(*year), std::chrono::month(unsigned(*month)), std::chrono::day(unsigned(*day))};
-  if (!date.ok()) return {};
-  double seconds = 86400.0 * double(std::chrono::sys_days(date).time_since_epoch().count());
-  if (text.empty()) return seconds;
-  if (!skip(" Tt")) return {};
-  const std::optional<int> hour = digits(2, 0, 24);
-  if (!hour || !skip(":")) return {};
-  const std::optional<int> minute = digits(2, 0, 59);
-  if (!minute) return {};
-  seconds += 3600.0 * *hour + 60.0 * *minute;
-  if (skip(":")) {
-    const std::optional<int> second = digits(2, 0, 60);
-    if (!second) return {};
-    seconds += *second;
-    if (skip(".,"))
-      for (double place = 0.1; !text.empty() && text.front() >= '0' && text.front() <= '9'; place /= 10)
-        seconds += place * (text.front() - '0'), text.remove_prefix(1);
-  }
-  if (skip("Zz") && text.empty()) return seconds;
-  if (!text.empty() && (text.front() == '+' || text.front() == '-')) {
-    const double sign = text.front() == '+' ? -1 : 1;
-    text.remove_prefix(1);
-    const std::optional<int> hours = digits(2, 0, 18);
-    skip(":");
-    const std::optional<int> minutes = text.empty() ? std::optional(0) : digits(2, 0, 59);
-    if (!hours || !minutes) return {};
-    seconds += sign * (3600.0 * *hours + 60.0 * *minutes);
-  }
-  return text.empty() ? std::optional(seconds) : std::nullopt;
-}
-
 CsvReader::CsvReader(const std::string& path) : path_(path), buffer_(kCsvBuffer) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) fail(ErrorCode::io, "[data] {} is a folder, not a table", path);
@@ -125,11 +48,11 @@ CsvReader::CsvReader(const std::string& path) : path_(path), buffer_(kCsvBuffer)
   separator_ = find_separator(head.substr(at_));
   if (!read_row()) fail(ErrorCode::io, "[data] {} has no line with column names", path);
   const bool numbers = std::all_of(row_.begin(), row_.begin() + int64_t(fields_), [&](const std::string& text) {
-    const CsvNumber n = parse_csv_number(text, separator_ != ',');
-    return n.valid && !n.missing;
+    const MarkShown shown = shown_mark(text);
+    return shown != MarkShown::not_a_number && shown != MarkShown::missing;
   });
   for (size_t i = 0; i < fields_; ++i) {
-    std::string name = numbers ? "" : std::string(trimmed_field(row_[i]));
+    std::string name = numbers ? "" : std::string(config::trim(row_[i]));
     if (name.empty()) name = std::to_string(i + 1);  // without a header, columns are named 1, 2, …
     if (const auto same = std::find(names_.begin(), names_.end(), name); same != names_.end())
       broken(row_line_, fmt::format("columns {} and {} are both named {}; rename one", same - names_.begin() + 1, i + 1, config::shown(name)));
@@ -155,17 +78,12 @@ bool CsvReader::next() {
   return true;
 }
 
-std::optional<double> CsvReader::number(size_t column) const {
-  const CsvNumber n = parse_csv_number(row_[column], separator_ != ',');
-  if (!n.valid) reject(column, "is not a number; leave it empty if it is missing");
-  return n.missing ? std::nullopt : std::optional(n.value);
-}
-
-std::optional<double> CsvReader::time(size_t column) const {
-  if (const std::optional<double> date = parse_time(row_[column])) return date;
-  const CsvNumber n = parse_csv_number(row_[column], separator_ != ',');
-  if (!n.valid) reject(column, "is neither a number nor a date such as 2024-01-31 12:30:00");
-  return n.missing ? std::nullopt : std::optional(n.value);
+std::optional<double> CsvReader::number(size_t column, DecimalMark mark) const {
+  const TableNumber n = parse_number(row_[column], mark);
+  if (n.valid) return n.missing ? std::nullopt : std::optional(n.value);
+  if (shown_mark(row_[column]) == MarkShown::not_a_number) reject(column, "is not a number; leave it empty if it is missing");
+  reject(column, fmt::format("is not a number with a decimal {}; correct it, or set decimal={}", mark == DecimalMark::comma ? "comma" : "point",
+                             mark == DecimalMark::comma ? "point" : "comma"));
 }
 
 void CsvReader::reject(size_t column, const std::string& why) const {

@@ -1,4 +1,4 @@
-// Reads tables of text as programs really write them: separators , ; and tab, quoted fields, any line ends, a byte-order mark, decimal commas.
+// Reads tables of text as programs really write them: separators , ; and tab, quoted fields, any line ends, a byte-order mark.
 #pragma once
 #include <cstdint>
 #include <fstream>
@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "data/table_values.h"
 
 namespace ridge {
 
@@ -17,10 +19,9 @@ class CsvReader {
   size_t column(std::string_view name) const;                       // ErrorCode::io lists the closest name
   bool next();                                                      // reads the next row; false: there is none
   const std::string& field(size_t column) const { return row_[column]; }
-  std::optional<double> number(size_t column) const;                      // empty: missing. ErrorCode::io: not a number
-  std::optional<double> time(size_t column) const;                        // the same; dates and times of day (ISO 8601) become seconds
-  [[noreturn]] void reject(size_t column, const std::string& why) const;  // file, line, column, value
-  int64_t line() const { return row_line_; }                              // where the row begins, from 1
+  std::optional<double> number(size_t column, DecimalMark mark = DecimalMark::point) const;  // empty: missing. ErrorCode::io: not a number
+  [[noreturn]] void reject(size_t column, const std::string& why) const;                     // file, line, column, value
+  int64_t line() const { return row_line_; }                                                 // where the row begins, from 1
 
  private:
   bool read_row();
@@ -39,14 +40,5 @@ class CsvReader {
   int64_t empty_rows_ = 0;   // before the next one, in a table of one column
   bool read_ahead_ = false;  // the first row is data, since it has only numbers
 };
-
-// "1.5", " -2e3 ", with `comma` also "1,5"; missing: "", NA, NaN, null, ?, -.
-struct CsvNumber {
-  bool valid = false, missing = false;
-  double value = 0;
-};
-CsvNumber parse_csv_number(std::string_view text, bool comma);
-
-std::optional<double> parse_time(std::string_view text);  // "2024-01-31", "2024-01-31 12:30[:05.25][Z|+02:00]" in seconds since 1970; empty: not one
 
 }  // namespace ridge

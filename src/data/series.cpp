@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "data/permutation.h"
 
@@ -136,6 +138,25 @@ void SeriesSample::clear() {
   for (std::vector<float>* values : {&x, &dt, &y, &weight, &last}) std::fill(values->begin(), values->end(), 0.0f);
   std::fill(label.begin(), label.end(), -1);
 }
+
+int64_t SeriesSample::steps() const {
+  auto n = int64_t(dt.size());
+  const size_t outputs = weight.size() / std::max<size_t>(1, dt.size());
+  auto target = [&](size_t t) {
+    if (weight.empty()) return label[t] >= 0;
+    return std::any_of(weight.begin() + int64_t(t * outputs), weight.begin() + int64_t((t + 1) * outputs), [](float w) { return w > 0; });
+  };
+  while (n > 1 && !target(size_t(n - 1))) --n;
+  return n;
+}
+
+std::vector<double> Series::times(SeriesPart, int64_t, const SeriesSample& sample) const {
+  std::vector<double> out;
+  for (const float dt : sample.dt) out.push_back((out.empty() ? 0 : out.back()) + double(dt));
+  return out;
+}
+
+std::string Series::time_text(double time) const { return fmt::format("{:g}", time); }
 
 std::unique_ptr<BatchSource> training_series(const Series& series, int64_t batch, uint64_t seed) {
   return std::make_unique<TrainingSeries>(series, batch, seed);

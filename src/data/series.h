@@ -20,8 +20,10 @@ struct SeriesForm {
   std::vector<std::string> inputs;   // names, one per number of a step
   std::vector<std::string> outputs;  // predicted numbers or, if `classes`, the classes
   bool classes = false;
-  bool timed = false;             // steps cover different times
-  std::vector<int64_t> feedback;  // for each output the input that it predicts for the next step; -1, or empty: none
+  bool timed = false;               // steps cover different times
+  std::vector<int64_t> feedback;    // for each output the input that it predicts for the next step; -1, or empty: none
+  bool dates = false;               // times are dates
+  std::vector<int64_t> masks = {};  // for each input the input that says whether its value is known; -1, or empty: none
 };
 
 // One sequence in the caller's memory. Steps beyond its end are 0 and have no target.
@@ -34,6 +36,7 @@ struct SeriesSample {
   std::vector<float> weight;   // [length, outputs]: 1 where there is a target, else 0; empty for classes
   std::vector<int64_t> label;  // [length]: the class, -1: no target; empty for numbers
   std::vector<float> last;     // [length, outputs], for classes [length]: what the last known value predicts
+  int64_t steps() const;       // up to the last one with a target
 };
 
 class Series {
@@ -47,9 +50,15 @@ class Series {
   virtual std::string identity() const { return form_.name; }  // changes when the sequences do
   virtual std::string fitted() const { return {}; }            // what was derived from the training part and new data must reuse, as JSON
   virtual double original(int64_t output, double value) const { return (void)output, value; }  // in the units of the source
+  // When the targets of a sequence's steps are due, how much of that a dt of 1 is, and how such a time is written.
+  virtual std::vector<double> times(SeriesPart part, int64_t number, const SeriesSample& sample) const;
+  virtual double interval() const { return 1; }
+  virtual std::string time_text(double time) const;
+  const std::vector<std::string>& notices() const { return notices_; }  // decisions that its user should know about
 
  protected:
   SeriesForm form_;
+  std::vector<std::string> notices_;
 };
 
 // Made on the spot: sequence n is a function of (seed, n). `length` 0: the default. ErrorCode::usage for a length that the data set cannot have.
@@ -65,6 +74,8 @@ struct TableOptions {
   int64_t horizon = 1;                   // steps ahead that a forecast is for
   std::string split = "auto";            // time: the last rows of each sequence are kept for tests; sequence: whole sequences are
   double validation = 0.1, test = 0.15;  // shares
+  std::string decimal = "auto";          // point or comma
+  std::string date_order = "auto";       // dmy or mdy, of dates that end with the year
   std::string fitted = {};  // of the data set that a model was trained with: columns, windows, parts and scale are the same, and given ones do not count
   bool all_test = false;    // no row is for training
 };

@@ -8,19 +8,33 @@
 #include "base/svg.h"
 
 namespace ridge {
+namespace {
 
-std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels, std::optional<double> free_from) {
+// Round numbers from `low` to `high`, about `count` of them.
+std::vector<double> round_ticks(double low, double high, int count) {
+  const double rough = (high - low) / count, power = std::pow(10.0, std::floor(std::log10(rough))), part = rough / power;
+  const double step = power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
+  std::vector<double> ticks;
+  for (double tick = std::ceil(low / step); tick * step <= high + 1e-9 * step && ticks.size() < 20; ++tick) ticks.push_back(tick * step);
+  return ticks;
+}
+
+}  // namespace
+
+std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels,
+                       const std::function<std::string(double)>& time_text, std::optional<double> free_from) {
   using namespace svg;
   constexpr double kWide = 960, kHeader = 76, kPanel = 200, kMarginLeft = 72, kMarginRight = 28, kInner = 140;
-  Picture picture(kWide, kHeader + kPanel * double(panels.size()) + 16, title, subtitle);
+  constexpr size_t kDots = 120;  // more would cover the curves
+  Picture picture(kWide, kHeader + kPanel * double(panels.size()), title, subtitle);
   picture.text({24, 34}, fit(title, kWide - 330, 20, true), {.size = 20, .bold = true});
   picture.text({24, 58}, fit(subtitle, kWide - 48, 13), {.size = 13, .ink = Ink::muted});
   auto legend = [&](double x, Ink ink, std::string_view word, std::string_view dashes) {
     picture.line({x, 29}, {x + 28, 29}, {.stroke = ink, .width = 2, .dashes = dashes});
     picture.text({x + 36, 34}, word, {.size = 13});
   };
-  legend(kWide - 280, Ink::blue, "truth", "");
-  legend(kWide - 180, Ink::amber, "prediction", "6 3");
+  legend(kWide - 250, Ink::blue, "truth", "");
+  legend(kWide - 142, Ink::amber, "prediction", "6 3");
   for (size_t p = 0; p < panels.size(); ++p) {
     const SeriesPanel& panel = panels[p];
     const double top = kHeader + kPanel * double(p) + 12, width = kWide - kMarginLeft - kMarginRight;
@@ -35,16 +49,16 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
     auto x = [&](double t) { return kMarginLeft + (t - first) / (last - first) * width; };
     auto y = [&](double v) { return top + 8 + (1 - (v - low) / (high - low)) * kInner; };
     picture.rect({kMarginLeft, top + 8, width, kInner}, {.fill = Ink::panel, .stroke = Ink::rule});
-    for (const double part : {0.0, 0.5, 1.0}) {
-      const double v = low + room + part * (high - low - 2 * room), t = first + part * (last - first);
-      picture.line({kMarginLeft, y(v)}, {kMarginLeft + width, y(v)}, {.stroke = Ink::rule, .width = 0.5});
-      picture.text({kMarginLeft - 8, y(v) + 4}, fmt::format("{:.3g}", v), {.size = 11, .ink = Ink::muted, .anchor = Anchor::end});
-      picture.text({x(t), top + kInner + 24}, fmt::format("{:.4g}", t),
-                   {.size = 11,
-                    .ink = Ink::muted,
-                    .anchor = part == 0   ? Anchor::start
-                              : part == 1 ? Anchor::end
-                                          : Anchor::middle});
+    const Paint grid{.stroke = Ink::rule, .width = 0.5};
+    for (const double v : round_ticks(low, high, 4)) {
+      picture.line({kMarginLeft, y(v)}, {kMarginLeft + width, y(v)}, grid);
+      picture.text({kMarginLeft - 8, y(v) + 4}, fmt::format("{:.6g}", v), {.size = 11, .ink = Ink::muted, .anchor = Anchor::end});
+    }
+    const std::vector<double> numbers = round_ticks(first, last, 8), ends = {first, 0.5 * (first + last), last};
+    for (const double t : time_text ? ends : numbers) {
+      if (!time_text) picture.line({x(t), top + 8}, {x(t), top + 8 + kInner}, grid);
+      const Anchor anchor = t - first < 0.02 * (last - first) ? Anchor::start : last - t < 0.02 * (last - first) ? Anchor::end : Anchor::middle;
+      picture.text({x(t), top + kInner + 24}, time_text ? time_text(t) : fmt::format("{:.10g}", t), {.size = 11, .ink = Ink::muted, .anchor = anchor});
     }
     picture.text({kMarginLeft, top}, fit(panel.name, 300, 13, true), {.size = 13, .bold = true});
     if (free_from && *free_from > first && *free_from < last) {
@@ -59,6 +73,8 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
         if (drawn && i + 1 < values.size()) continue;
         if (points.size() == 1) picture.circle(points[0], 2, {.fill = paint.stroke});
         if (points.size() > 1) picture.path(points, paint);
+        if (points.size() > 1 && values.size() <= kDots)
+          for (const Point& point : points) picture.circle(point, 2.5, {.fill = paint.stroke});
         points.clear();
       }
     };

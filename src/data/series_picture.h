@@ -1,5 +1,6 @@
 // Pictures of sequences: predictions and truth over time.
 #pragma once
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,7 +12,8 @@ struct SeriesPanel {
   std::string name;                             // of the variable
   std::vector<double> time, truth, prediction;  // NaN: none
 };
-// Panels below each other. `free_from`: the time from which predictions feed on themselves.
-std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels, std::optional<double> free_from = {});
+// Panels below each other, with times as `time_text` writes them; empty: as numbers. `free_from`: the time from which predictions feed on themselves.
+std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels,
+                       const std::function<std::string(double)>& time_text, std::optional<double> free_from = {});
 
 }  // namespace ridge

@@ -20,6 +20,7 @@
 #include "data/find_source.h"
 #include "data/permutation.h"
 #include "data/series.h"
+#include "data/table_survey.h"
 
 namespace ridge {
 namespace {
@@ -62,9 +63,12 @@ class TableSeries final : public Series {
     form_.name = fs::path(source).filename().string();
     if (form_.name.empty()) form_.name = source;
     if (!o_.fitted.empty()) take_fitted();
-    for (const std::string& file : tables_in(source)) read(file);
+    const std::vector<std::string> files = tables_in(source);
+    survey(files);
+    for (const std::string& file : files) read(file);
     end_sequence();
     if (rows() < 2) fail(ErrorCode::io, "[data] {} has {}; at least 2 are needed", source, counted(rows(), "row"));
+    if (!o_.class_column.empty()) find_sequence_classes();
     cut();
     if (o_.fitted.empty()) fit();
     scale();
@@ -105,8 +109,25 @@ class TableSeries final : public Series {
   double original(int64_t output, double value) const override {
     if (form_.classes) return value;
     const Column& c = columns_[targets_[size_t(output)]];
-    return c.mean + c.deviation * value;
+    const double original = c.mean + c.deviation * value;
+    return std::abs(original) < 1e-6 * c.deviation ? 0 : original;  // values are kept in single precision, and a 0 should come back as 0
   }
+
+  // Without a column of times, these are numbers of rows within a sequence, from 1.
+  std::vector<double> times(SeriesPart part, int64_t number, const SeriesSample&) const override {
+    const auto [start, end] = windows_[size_t(part)][size_t(number)];
+    int64_t first = 0;  // row of the sequence
+    for (const Rows& s : sequences_)
+      if (s.first <= start) first = s.first;
+    std::vector<double> out;
+    for (int64_t t = 0; t < form_.length; ++t) {
+      const int64_t row = start + t + (form_.classes ? 0 : o_.horizon);
+      out.push_back(row >= end ? (out.empty() ? 0 : out.back()) + interval_ : times_.empty() ? double(row - first + 1) : times_[size_t(row)]);
+    }
+    return out;
+  }
+  double interval() const override { return interval_; }
+  std::string time_text(double time) const override { return format_.text(time); }
 
   std::string fitted() const override {
     nlohmann::ordered_json j;
@@ -114,7 +135,9 @@ class TableSeries final : public Series {
     j["class_column"] = o_.class_column, j["classes"] = classes_, j["class_at_end"] = class_at_end_;
     j["window"] = o_.window, j["stride"] = o_.stride, j["horizon"] = o_.horizon, j["interval"] = interval_;
     j["split"] = o_.split, j["validation"] = o_.validation, j["test"] = o_.test;
-    for (const Column& c : columns_) j["columns"][c.name] = {{"mean", c.mean}, {"deviation", c.deviation}};
+    j["times"] = {{"dates", format_.dates}, {"decimal", std::string(1, char(time_mark_))}};
+    if (date_order_) j["times"]["day_first"] = *date_order_ == DateOrder::day_first;
+    for (const Column& c : columns_) j["columns"][c.name] = {{"mean", c.mean}, {"deviation", c.deviation}, {"decimal", std::string(1, char(c.mark))}};
     j["masked"] = nlohmann::json::array();
     for (const size_t c : masked_) j["masked"].push_back(columns_[c].name);
     return j.dump();
@@ -127,11 +150,14 @@ class TableSeries final : public Series {
     std::vector<float> values = {};   // scaled; a missing one is the one before it in its sequence
     std::vector<uint8_t> known = {};  // empty: all are
     double mean = 0, deviation = 1;
+    DecimalMark mark = DecimalMark::point;
   };
   using Rows = std::pair<int64_t, int64_t>;  // first, and after the last
 
   int64_t rows() const { return columns_.empty() ? 0 : int64_t(columns_[0].raw.size()); }
   float span(size_t from, size_t to) const { return times_.empty() ? float(to - from) : float((times_[to] - times_[from]) / interval_); }
+
+  static DecimalMark mark_of(const nlohmann::json& j) { return j.value("decimal", ".") == "," ? DecimalMark::comma : DecimalMark::point; }
 
   // Everything that new data must share with the data that a model was trained on.
   void take_fitted() try {
@@ -143,7 +169,14 @@ class TableSeries final : public Series {
     o_.split = j.at("split"), o_.validation = j.at("validation"), o_.test = j.at("test");
     interval_ = j.at("interval"), class_at_end_ = j.at("class_at_end"), classes_ = j.at("classes").get<std::vector<std::string>>();
     choose_columns();
-    for (Column& c : columns_) c.mean = j.at("columns").at(c.name).at("mean"), c.deviation = j.at("columns").at(c.name).at("deviation");
+    for (Column& c : columns_) {
+      const nlohmann::json& known = j.at("columns").at(c.name);
+      c.mean = known.at("mean"), c.deviation = known.at("deviation"), c.mark = mark_of(known);
+    }
+    if (const auto times = j.find("times"); times != j.end()) {  // earlier versions did not store it
+      fitted_dates_ = times->at("dates").get<bool>(), time_mark_ = mark_of(*times);
+      if (times->contains("day_first")) date_order_ = times->at("day_first").get<bool>() ? DateOrder::day_first : DateOrder::month_first;
+    }
     for (const auto& name : j.at("masked")) masked_.push_back(column_of(name));
   } catch (const nlohmann::json::exception& e) {
     fail(ErrorCode::io, "[data] the description of the model's data is damaged: {}", e.what());
@@ -162,25 +195,37 @@ class TableSeries final : public Series {
     for (const std::string& name : o_.targets) targets_.push_back(column_of(name));
   }
 
-  // All columns that contain numbers in the first rows and serve no other purpose.
-  void find_inputs(const std::string& file) {
-    constexpr int kLooked = 1000;
-    CsvReader table(file);
-    std::vector<bool> numbers(table.names().size(), true);
-    for (int i = 0; i < kLooked && table.next(); ++i)
-      for (size_t c = 0; c < numbers.size(); ++c) numbers[c] = numbers[c] && parse_csv_number(table.field(c), true).valid;
-    for (size_t c = 0; c < numbers.size(); ++c)
-      if (const std::string& name = table.names()[c]; numbers[c] && name != o_.time_column && name != o_.sequence_column && name != o_.class_column)
-        o_.inputs.push_back(name);
-    if (o_.inputs.empty()) fail(ErrorCode::io, "[data] {} has no column of numbers; name some with inputs=A,B", file);
+  // Which columns are used, and how their numbers and times are written.
+  void survey(const std::vector<std::string>& files) {
+    const bool fresh = o_.fitted.empty();
+    std::vector<std::string> used, reserved = {o_.time_column, o_.sequence_column, o_.class_column};
+    if (!o_.inputs.empty()) {
+      used = o_.inputs, used.push_back(o_.time_column);
+      used.insert(used.end(), o_.targets.begin(), o_.targets.end());
+    }
+    const TableSurvey survey(files, used, o_.time_column);
+    if (o_.inputs.empty()) o_.inputs = survey.numbers(reserved, notices_);
+    if (o_.inputs.empty()) fail(ErrorCode::io, "[data] {} has no column of numbers; name some with inputs=A,B", files[0]);
+    if (o_.targets.empty()) o_.targets = o_.inputs;
+    if (fresh) choose_columns();
+    const auto set = o_.decimal == "auto" ? std::nullopt : std::optional(o_.decimal == "comma" ? DecimalMark::comma : DecimalMark::point);
+    auto mark = [&](const std::string& name, DecimalMark earlier) { return survey.mark(name, set, fresh ? std::nullopt : std::optional(earlier), notices_); };
+    for (Column& c : columns_) c.mark = mark(c.name, c.mark);
+    if (o_.time_column.empty()) return;
+    const ColumnSurvey& times = survey.column(o_.time_column);
+    const auto order = o_.date_order == "auto" ? std::nullopt : std::optional(o_.date_order == "dmy" ? DateOrder::day_first : DateOrder::month_first);
+    date_order_ = survey.order(o_.time_column, order, fresh ? std::nullopt : date_order_);
+    format_ = times.format;
+    if (!format_.dates) time_mark_ = mark(o_.time_column, time_mark_);
+    if (fitted_dates_ && *fitted_dates_ != format_.dates && times.numbers + times.others > 0)
+      (format_.dates          ? times.date
+       : times.number.found() ? times.number
+                              : times.other)
+          .reject(fmt::format("is not a {}; the model was trained with {} in this column", *fitted_dates_ ? "date" : "number",
+                              *fitted_dates_ ? "dates" : "numbers"));
   }
 
   void read(const std::string& file) {
-    if (o_.inputs.empty()) find_inputs(file);
-    if (columns_.empty()) {
-      if (o_.targets.empty()) o_.targets = o_.inputs;
-      choose_columns();
-    }
     end_sequence();
     CsvReader table(file);
     std::vector<size_t> from;
@@ -197,15 +242,22 @@ class TableSeries final : public Series {
           table.reject(sequence, "names a sequence that has ended before; sort the rows by it");
       }
       if (time != std::string::npos) {
-        const std::optional<double> now = table.time(time);
+        const std::optional<double> now = time_in(table, time);
         if (!now) table.reject(time, "is missing, but every row needs a time");
         if (begun_ < rows() && *now < times_.back())
           table.reject(time, fmt::format("is earlier than the row before it in the sequence; sort the rows, or name the sequences with sequence_column"));
         times_.push_back(*now);
       }
       if (label != std::string::npos) labels_.push_back(class_of(table, label));
-      for (size_t c = 0; c < columns_.size(); ++c) columns_[c].raw.push_back(table.number(from[c]).value_or(kMissing));
+      for (size_t c = 0; c < columns_.size(); ++c) columns_[c].raw.push_back(table.number(from[c], columns_[c].mark).value_or(kMissing));
     }
+  }
+
+  std::optional<double> time_in(const CsvReader& table, size_t column) const {
+    if (const TableTime time = parse_time(table.field(column), date_order_); time.valid) return time.seconds;
+    if (shown_mark(table.field(column)) == MarkShown::not_a_number)
+      table.reject(column, "is neither a number nor a date such as 2026-12-31 14:05:00, 31.12.2026 14:05 or 12/31/2026 2:05 PM");
+    return table.number(column, time_mark_);
   }
 
   int32_t class_of(const CsvReader& table, size_t column) {
@@ -225,20 +277,79 @@ class TableSeries final : public Series {
     begun_ = rows();
   }
 
+  // If no sequence has two classes, a sequence has a class as a whole, whichever of its rows says so.
+  void find_sequence_classes() {
+    std::vector<int32_t> classes;  // the last one of each sequence
+    bool changes = false;
+    for (const auto& [first, end] : sequences_) {
+      classes.push_back(-1);
+      for (int64_t r = first; r < end; ++r) {
+        const int32_t label = labels_[size_t(r)];
+        if (label < 0) continue;
+        changes |= classes.back() >= 0 && classes.back() != label;
+        classes.back() = label;
+      }
+    }
+    if (o_.fitted.empty()) class_at_end_ = !changes;
+    if (!class_at_end_) return;
+    for (size_t i = 0; i < sequences_.size(); ++i) std::fill(labels_.begin() + sequences_[i].first, labels_.begin() + sequences_[i].second, classes[i]);
+  }
+
+  // Which sequences are for training, validation and tests: a permutation, and at least one for each. If a sequence has a class, one of each class is for
+  // training where that is possible.
+  std::vector<SeriesPart> parts_of_sequences() const {
+    constexpr uint32_t kTries = 64;
+    const auto n = int64_t(sequences_.size());
+    const double shares[] = {1 - o_.validation - o_.test, 1 - o_.test};
+    auto below = [&](double share) {
+      int64_t count = 0;
+      while (count < n && (double(count) + 0.5) / double(n) < share) ++count;
+      return count;
+    };
+    const int64_t tests = std::min(below(shares[1]), n - 1), validation = std::min(below(shares[0]), tests - 1);
+    std::vector<SeriesPart> best;
+    size_t most = 0;
+    for (uint32_t attempt = 0; attempt < (class_at_end_ ? kTries : 1) && most < classes_.size() + 1; ++attempt) {
+      std::vector<SeriesPart> parts;
+      std::unordered_set<int32_t> trained;
+      for (int64_t i = 0; i < n; ++i) {
+        const auto place = int64_t(permuted(uint64_t(i), uint64_t(n), RandomKey{1, attempt, 0x5e9}));
+        parts.push_back(place < validation ? SeriesPart::train : place < tests ? SeriesPart::validation : SeriesPart::test);
+        if (class_at_end_ && place < validation && labels_[size_t(sequences_[size_t(i)].first)] >= 0)
+          trained.insert(labels_[size_t(sequences_[size_t(i)].first)]);
+      }
+      if (trained.size() + 1 > most) most = trained.size() + 1, best = parts;
+    }
+    return best;
+  }
+
   // Which rows are for training, validation and tests; then windows within each of these.
   void cut() {
     const auto n = int64_t(sequences_.size());
+    if (!o_.all_test && class_at_end_ && classes_.size() > 1) {  // the rest of a sequence that was seen in training has the answer that was seen
+      if (o_.split == "time")
+        fail(ErrorCode::usage,
+             "[data] split=time would put parts of the same sequence into training and test, and {} is the same in a whole sequence, so the answers would be "
+             "known; use split=sequence",
+             config::shown(o_.class_column));
+      if (n < 3)
+        fail(ErrorCode::io,
+             "[data] {} is the same in a whole sequence, so whole sequences are kept for validation and tests: at least 3 are needed, and there are {}",
+             config::shown(o_.class_column), n);
+      o_.split = "sequence";
+    }
     const bool apart = o_.split == "sequence" || (o_.split == "auto" && n >= 10);
-    if (o_.split == "sequence" && n < 3) fail(ErrorCode::usage, "[data] split=sequence needs at least 3 sequences, and there are {}; use split=time", n);
+    if (o_.split == "sequence" && n < 3 && !o_.all_test)
+      fail(ErrorCode::usage, "[data] split=sequence needs at least 3 sequences, and there are {}; use split=time", n);
     if (o_.stride == 0) o_.stride = std::max<int64_t>(1, o_.window / 4);
     const double shares[] = {1 - o_.validation - o_.test, 1 - o_.test};
+    const std::vector<SeriesPart> parts = apart && !o_.all_test ? parts_of_sequences() : std::vector<SeriesPart>();
     for (int64_t i = 0; i < n; ++i) {
       const auto [first, end] = sequences_[size_t(i)];
       if (o_.all_test) {
         add_windows(SeriesPart::test, {first, end});
       } else if (apart) {
-        const double place = (double(permuted(uint64_t(i), uint64_t(n), RandomKey{1, 0, 0x5e9})) + 0.5) / double(n);
-        add_windows(place < shares[0] ? SeriesPart::train : place < shares[1] ? SeriesPart::validation : SeriesPart::test, {first, end});
+        add_windows(parts[size_t(i)], {first, end});
       } else {
         const int64_t a = first + int64_t(double(end - first) * shares[0]), b = first + int64_t(double(end - first) * shares[1]);
         add_windows(SeriesPart::train, {first, a}), add_windows(SeriesPart::validation, {a, b}), add_windows(SeriesPart::test, {b, end});
@@ -295,14 +406,21 @@ class TableSeries final : public Series {
     if (o_.class_column.empty()) return;
     if (classes_.size() < 2)
       fail(ErrorCode::io, "[data] column {} has {}; at least 2 are needed", config::shown(o_.class_column), counted(int64_t(classes_.size()), "class"));
-    class_at_end_ = std::all_of(sequences_.begin(), sequences_.end(), [&](const Rows& s) {
-      return std::all_of(labels_.begin() + s.first, labels_.begin() + s.second, [&](int32_t label) { return label == labels_[size_t(s.first)]; });
-    });
     // The most frequent class comes first: it is what a model without any information would answer.
     std::vector<int64_t> counts(classes_.size(), 0), order(classes_.size()), place(classes_.size());
     for (const auto& [first, end] : training_)
       for (int64_t r = first; r < end; ++r)
         if (labels_[size_t(r)] >= 0) ++counts[size_t(labels_[size_t(r)])];
+    std::vector<std::string> trained, untrained;
+    for (size_t c = 0; c < counts.size(); ++c) (counts[c] > 0 ? trained : untrained).push_back(classes_[c]);
+    if (trained.size() < 2)
+      fail(ErrorCode::io,
+           "[data] the training part of {} has {} of column {}, of {} in all; add sequences or rows, or set smaller validation_share and test_share",
+           counted(int64_t(training_.size()), class_at_end_ ? "sequence" : "stretch"), counted(int64_t(trained.size()), "class"),
+           config::shown(o_.class_column), classes_.size());
+    if (!untrained.empty())
+      notices_.push_back(
+          fmt::format("classes that the training part does not have, and the model cannot learn: {}", ridge::cut(config::join(untrained, ", "), 200)));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return counts[size_t(a)] > counts[size_t(b)]; });
     std::vector<std::string> sorted;
@@ -335,8 +453,12 @@ class TableSeries final : public Series {
   }
 
   void describe() {
-    form_.inputs = o_.inputs, form_.classes = !o_.class_column.empty(), form_.timed = !times_.empty();
-    for (const size_t c : masked_) form_.inputs.push_back(columns_[c].name + " known");
+    form_.inputs = o_.inputs, form_.classes = !o_.class_column.empty(), form_.timed = !times_.empty(), form_.dates = format_.dates;
+    form_.masks.assign(o_.inputs.size() + masked_.size(), -1);
+    for (const size_t c : masked_) {
+      form_.masks[size_t(std::find(inputs_.begin(), inputs_.end(), c) - inputs_.begin())] = int64_t(form_.inputs.size());
+      form_.inputs.push_back(columns_[c].name + " known");
+    }
     form_.outputs = form_.classes ? classes_ : o_.targets;
     form_.what = form_.classes ? fmt::format("{} of {}", o_.class_column, class_at_end_ ? "a sequence" : "every row")
                                : fmt::format("{} {} ahead", config::join(o_.targets, ", "), counted(o_.horizon, "step"));
@@ -358,6 +480,10 @@ class TableSeries final : public Series {
   std::unordered_set<uint64_t> seen_;
   int64_t begun_ = 0;  // first row of the sequence being read
   double interval_ = 1;
+  TimeFormat format_;
+  DecimalMark time_mark_ = DecimalMark::point;
+  std::optional<DateOrder> date_order_;
+  std::optional<bool> fitted_dates_;  // whether the model was trained with dates
   bool class_at_end_ = false;
   uint64_t hash_ = 0;
 };

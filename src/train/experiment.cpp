@@ -24,16 +24,18 @@ bool is_run(const fs::path& folder) {
   return fs::is_regular_file(folder / kMetrics, ignored) || fs::is_regular_file(folder / kSummary, ignored);
 }
 
-std::optional<double> number(const Document& row, const char* key) {
+template <class Json>
+std::optional<double> number(const Json& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end() || !found->is_number()) return {};
-  const double value = found->get<double>();
+  const double value = found->template get<double>();
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-std::string word(const Document& row, const char* key) {
+template <class Json>
+std::string word(const Json& row, const char* key) {
   const auto found = row.find(key);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
+  return found != row.end() && found->is_string() ? found->template get<std::string>() : "";
 }
 
 // Steps may repeat after a rollback or a resume; the later ones count.
@@ -106,7 +108,7 @@ void read_unit(ExperimentRun& run) {
 void read_summary(ExperimentRun& run) {
   std::ifstream file(run.folder / kSummary);
   if (!file) return;
-  const Document j = Document::parse(file, nullptr, false);
+  const auto j = nlohmann::ordered_json::parse(file, nullptr, false);  // figures in their order
   const auto recorded = j.is_object() ? j.find("steps") : j.end();
   if (!j.is_object() || (recorded != j.end() && !recorded->is_number_integer())) {  // the metrics have most of it, and other runs must still be shown
     run.damage = fmt::format("{} is damaged; its run is described by {}", (run.folder / kSummary).string(), kMetrics);
@@ -123,6 +125,9 @@ void read_summary(ExperimentRun& run) {
                              {"tokens_s", &run.tokens_s},
                              {"sampled_tokens_s", &run.sampled_tokens_s}})
     if (const auto value = number(j, key)) *place = value;
+  if (const auto test = j.find("test"); test != j.end() && test->is_object())
+    for (const auto& [what, ignored] : test->items())
+      if (const auto value = number(*test, what.c_str())) run.test.emplace_back(what, *value);
 }
 
 bool is_seed_folder(const fs::path& folder) { return folder.filename().string().starts_with("seed_"); }
@@ -188,6 +193,20 @@ std::vector<double> RunGroup::values(std::optional<double> ExperimentRun::*what)
   return out;
 }
 
+std::vector<double> RunGroup::test_values(const std::string& figure) const {
+  std::vector<double> out;
+  for (const ExperimentRun& run : runs)
+    for (const auto& [what, value] : run.test)
+      if (what == figure) out.push_back(value);
+  return out;
+}
+
+std::string RunGroup::test_figure() const {
+  for (const ExperimentRun& run : runs)
+    if (!run.test.empty()) return run.test.front().first;
+  return {};
+}
+
 std::vector<RunGroup> group_seeds(std::vector<ExperimentRun> runs) {
   std::vector<std::pair<fs::path, RunGroup>> groups;
   for (ExperimentRun& run : runs) {
@@ -231,6 +250,9 @@ nlohmann::ordered_json final_info(const std::vector<ExperimentRun>& runs) {
     };
     for (const auto& [name, member] : kMetricNames) add(name, dataset.values(member));
     if (const Score& score = dataset.score(); !score.is_loss()) add("best_" + score.name, dataset.values(&ExperimentRun::best_score));
+    for (const ExperimentRun& run : dataset.runs)
+      for (const auto& [what, value] : run.test)
+        if (!lists.contains("test_" + what)) add("test_" + what, dataset.test_values(what));
     out[dataset.name] = {{"means", means}, {"stderrs", errors}, {"final_info_dict", lists}, {"stderr_is", "sd/sqrt(n), sd with n - 1"}};
   }
   return out;

@@ -25,7 +25,8 @@ struct ExperimentRun {
   std::optional<double> final_train_loss, best_val_loss, seconds, tokens_s, sampled_tokens_s;  // best_val_loss: at the best score
   Score score;                                                                                 // the run's validation metric
   std::optional<double> best_score;
-  std::string device, precision, unit = "tokens";  // unit: what tokens_s counts; older folders do not say
+  std::vector<std::pair<std::string, double>> test;  // figures on test data, the most important first: "mse", "last_value"; empty: none
+  std::string device, precision, unit = "tokens";    // unit: what tokens_s counts; older folders do not say
   LossPoints train, validation;
   LossPoints train_score, scores;  // of training steps and of validations; empty if the score is the loss
   std::string damage;              // what is damaged in its summary, one line; empty: nothing
@@ -48,12 +49,14 @@ struct RunGroup {
   std::string name;
   std::vector<ExperimentRun> runs;
   std::vector<double> values(std::optional<double> ExperimentRun::*what) const;  // of the runs that have this value
+  std::vector<double> test_values(const std::string& figure) const;
+  std::string test_figure() const;  // the most important one on test data: "mse"; empty: none
   const Score& score() const { return runs.front().score; }
 };
 std::vector<RunGroup> group_seeds(std::vector<ExperimentRun> runs);  // in order of first appearance
 
 // For each dataset {"means": {"best_val_loss_mean": …}, "stderrs": {…}, "final_info_dict": {"best_val_loss": […]}}. If the runs have
-// another score than the loss, it is included: "best_accuracy".
+// another score than the loss, it is included: "best_accuracy". So are figures on test data: "test_mse".
 nlohmann::ordered_json final_info(const std::vector<ExperimentRun>& runs);
 
 }  // namespace ridge

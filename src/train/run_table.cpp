@@ -36,6 +36,21 @@ std::string state_cell(const RunGroup& group) {
   return fmt::format("{}/{} finished", finished, group.runs.size());
 }
 
+// The most important figure on test data. Errors may be very small, so significant digits are shown.
+std::string test_cell(const RunGroup& group) {
+  const MeanError m = mean_error(group.test_values(group.test_figure()));
+  if (m.count == 0) return "-";
+  return m.count == 1 ? fmt::format("{:.4g}", m.mean) : fmt::format("{:.4g} ± {:.2g}", m.mean, m.error);
+}
+
+// "test mse", if the runs agree on what it is; empty: no run has such a figure.
+std::string test_heading(std::span<const RunGroup> groups) {
+  std::set<std::string> names;
+  for (const RunGroup& group : groups) names.insert(group.test_figure());
+  names.erase("");
+  return names.empty() ? "" : names.size() == 1 ? "test " + *names.begin() : "test";
+}
+
 std::vector<std::string> cells(const RunGroup& group, bool with_unit) {
   const MeanError seconds = mean_error(group.values(&ExperimentRun::seconds)), speed = mean_error(group.values(&ExperimentRun::tokens_s));
   const ExperimentRun& first = group.runs.front();
@@ -74,15 +89,20 @@ int narrowest_name(std::span<const std::vector<std::string>> rows, int full) {
 
 std::string run_table(std::span<const RunGroup> groups, int width) {
   constexpr int kGap = 2;
-  constexpr size_t kSeeds = 6;
+  size_t seeds = 6;  // a column
   const std::string unit = groups.empty() ? "" : groups[0].runs.front().unit;
   const bool same_unit = std::all_of(groups.begin(), groups.end(), [&](const RunGroup& group) { return group.runs.front().unit == unit; });
   std::vector<std::vector<std::string>> rows = {
       {"run", "steps", "train loss", best_heading(groups), same_unit ? unit + "/s" : "per second", "time", "seeds", "state", "device"}};
   for (const RunGroup& group : groups) rows.push_back(cells(group, !same_unit));
+  if (const std::string heading = test_heading(groups); !heading.empty()) {
+    constexpr int kTest = 4;  // behind the validation
+    rows[0].insert(rows[0].begin() + kTest, heading), ++seeds;
+    for (size_t g = 0; g < groups.size(); ++g) rows[g + 1].insert(rows[g + 1].begin() + kTest, test_cell(groups[g]));
+  }
   const bool single = std::all_of(groups.begin(), groups.end(), [](const RunGroup& group) { return group.runs.size() == 1; });
   if (single)
-    for (auto& row : rows) row.erase(row.begin() + kSeeds);
+    for (auto& row : rows) row.erase(row.begin() + int64_t(seeds));
   std::vector<int> widths(rows[0].size(), 0);
   for (const auto& row : rows)
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
@@ -103,7 +123,7 @@ std::string run_table(std::span<const RunGroup> groups, int width) {
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < columns; ++i) {
-      const bool right = i >= 1 && i < kSeeds + !single;
+      const bool right = i >= 1 && i < seeds + !single;
       line += std::string(i ? kGap : 0, ' ') + padded(cut(printable(row[i]), widths[i]), widths[i], right);
     }
     line.erase(line.find_last_not_of(' ') + 1);
@@ -129,6 +149,11 @@ nlohmann::ordered_json run_document(std::span<const RunGroup> groups) {
     add("final_train_loss", &ExperimentRun::final_train_loss);
     add("best_val_loss", &ExperimentRun::best_val_loss);
     if (!group.score().is_loss()) row["score"] = to_json(group.score()), add("best_score", &ExperimentRun::best_score);
+    if (const std::string figure = group.test_figure(); !figure.empty()) {
+      const MeanError m = mean_error(group.test_values(figure));
+      row["test_" + figure] = m.mean;
+      if (m.count > 1) row["test_" + figure + "_stderr"] = m.error;
+    }
     add("seconds", &ExperimentRun::seconds);
     add("tokens_s", &ExperimentRun::tokens_s);
     row["unit"] = group.runs.front().unit;

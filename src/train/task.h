@@ -58,9 +58,10 @@ struct Verb {
 
 // A whole training step as a benchmark row, on a batch of random data.
 struct BenchRow {
-  std::string name;                   // "gpt/gpt2-medium"
-  std::vector<std::string> settings;  // the row's defaults: "preset=tiny"
-  std::string rival = {};             // a command that measures the same work in another program; empty: none
+  std::string name;                                                   // "gpt/gpt2-medium"
+  std::vector<std::string> settings;                                  // the row's defaults: "preset=tiny"
+  std::string rival = {};                                             // a command that measures the same work in another program, in fp32; empty: none
+  std::vector<std::pair<std::string, std::string>> rival_flags = {};  // what it takes for another number format: "bf16" -> "--dtype bfloat16"
 };
 struct BenchStep {
   StepModel model;

@@ -186,18 +186,33 @@ TEST(TrainRows, ReportTheTimeOfAStep) {
   EXPECT_THROW(run_train({.filter = "nothing"}, {}, {}), Error);
 }
 
-TEST(TrainRows, ReportLoopsOverTime) {
+std::vector<TrainResult> smallest_loop(const std::vector<std::string>& words) {
   std::vector<TrainResult> results;
   run_train(
       {.threads = 1, .seconds = 0, .filter = "^cfc/64-16-"},
-      [](unsigned task, const std::vector<std::string>& defaults) {
+      [&](unsigned task, const std::vector<std::string>& defaults) {
         config::Sources sources;
         sources.task = task, sources.assumed = defaults;
         sources.working_folder.reset();
-        sources.words = {"precision=fp32"};
+        sources.words = words;
         return config::resolve(sources);
       },
       [&](const TrainResult& r) { results.push_back(r); });
+  return results;
+}
+
+// A row and the command of its rival have the same number format.
+TEST(TrainRows, TheRivalHasTheSameNumberFormat) {
+  const std::vector<TrainResult> exact = smallest_loop({}), narrow = smallest_loop({"precision=bf16"});
+  ASSERT_EQ(exact.size() + narrow.size(), 2u);
+  EXPECT_EQ(exact[0].precision, "fp32") << "whatever the device would choose";
+  EXPECT_EQ(exact[0].rival, "torch_cfc.py --only cfc --modes eager cell compile");
+  EXPECT_EQ(narrow[0].precision, "bf16");
+  EXPECT_EQ(narrow[0].rival, exact[0].rival + " --dtype bfloat16");
+}
+
+TEST(TrainRows, ReportLoopsOverTime) {
+  const std::vector<TrainResult> results = smallest_loop({});
   ASSERT_EQ(results.size(), 1u);
   const TrainResult& r = results[0];
   EXPECT_EQ(r.name, "cfc/64-16-8-64-64x2");

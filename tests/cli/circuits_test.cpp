@@ -8,6 +8,12 @@
 namespace ridge::test {
 namespace {
 
+std::string rows_repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
 TEST(CircuitCommands, TrainEvaluateAndForecast) {
   const RidgeProgram ridge;
   const Answer trained = expect_words(ridge, 0, "test MSE", "train cfc data=sine length=12 units=6 backbone_units=6 batch=8 steps=4 warmup=1 --out run");
@@ -27,10 +33,35 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   expect_words(ridge, 0, "test MSE", "train cfc --resume run steps=6");
 }
 
+// Times are those of the table; inputs that are not predicted are named, as is what happens to them.
+TEST(CircuitCommands, ForecastsSayWhatTheyAssume) {
+  const RidgeProgram ridge;
+  std::string text = "when;\"temp\"\"in\";wind\n";
+  for (int i = 0; i < 120; ++i) text += fmt::format("{}.3.2026 {:02}:30;{};{}\n", 1 + i / 24, i % 24, i % 7, i % 5 == 4 ? "" : fmt::format("{},5", i % 3));
+  write_text(ridge / "t.csv", text);
+  const std::string small = "window=8 units=4 backbone_units=4 batch=4 steps=2 warmup=1 time_column=when";
+  expect_words(ridge, 0, "test MSE", "train cfc data=t.csv " + small + " targets=temp\"in --out run");
+  const Answer held = expect_words(ridge, 0, "step,time,free,\"temp\"\"in\",\"temp\"\"in truth\"", "sample run --steps 6");
+  EXPECT_TRUE(held.says("does not predict 1 of its inputs: wind; they keep their last values")) << held.all();
+  EXPECT_TRUE(held.says("\n1,2026-03-05 07:30:00,0,") && held.says("\n5,2026-03-05 11:30:00,1,")) << held.all();
+  EXPECT_NE(read_text(ridge / "run/forecast.svg").find("wind: last values"), std::string::npos);
+  EXPECT_NE(read_text(ridge / "run/forecast.svg").find("2026-03-05 07:30:00"), std::string::npos);
+  EXPECT_NE(read_text(ridge / "run/prediction.svg").find("2026-03-05 07:30:00"), std::string::npos);
+  const Answer given = expect_words(ridge, 0, "step,time,free", "sample run --steps 6 --given");
+  EXPECT_TRUE(given.says("they come from the table for 4 of the 6 steps")) << given.all();
+  EXPECT_TRUE(held.says(",0\n")) << "a 0 of the table comes back as 0: " << held.all();
+  EXPECT_NE(given.out, held.out) << "other inputs give another forecast";
+}
+
 TEST(CircuitCommands, ReportTablesAndMistakes) {
   const RidgeProgram ridge;
   write_text(ridge / "bad.csv", "a,b\n1,2\n1,x\n");
   expect_refusal(ridge, 4, "bad.csv:3: column 2 (b): 'x' is not a number", "train cfc data=bad.csv inputs=a,b");
+  write_text(ridge / "worse.csv", "a,b\n1,2\n1,x\n1,3\n");
+  expect_refusal(ridge, 4, "worse.csv:3: column 2 (b): 'x' is not a number, but 2 of the column's 3 values are", "train cfc data=worse.csv");
+  write_text(ridge / "named.csv", "a,city\n" + rows_repeated("1,Rome\n2,Oslo\n", 20));
+  expect_words(ridge, 0, "columns that are not numbers are left out: city ('Rome' in line 2)",
+               "train cfc data=named.csv window=4 units=4 batch=2 steps=1 warmup=0");
   expect_refusal(ridge, 2, "'heads' is a key of gpt, not of cfc", "train cfc heads=2");
   expect_refusal(ridge, 2, "'cell' is a key of cfc, not of gpt", "train gpt cell=ltc");
   expect_refusal(ridge, 2, "did you mean 'cfc'", "train cfs");

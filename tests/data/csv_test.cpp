@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "data/series.h"
 #include "machine/expect_error.h"
@@ -68,21 +72,92 @@ TEST(Csv, ErrorsNameThePlace) {
   EXPECT_EQ(error_of([&] { CsvReader missing(folder / "none.csv"); }).code(), ErrorCode::io);
 }
 
-TEST(Csv, ReadsNumbersAndTimes) {
-  for (const auto& [text, value] : {std::pair("1.5", 1.5), {" -2e3 ", -2000}, {"+7", 7}, {".5", 0.5}, {"0", 0}}) {
-    const CsvNumber n = parse_csv_number(text, false);
+TEST(Csv, ReadsNumbers) {
+  constexpr DecimalMark kPoint = DecimalMark::point, kComma = DecimalMark::comma;
+  for (const auto& [text, mark, value] : {std::tuple("1.5", kPoint, 1.5),
+                                          {" -2e3 ", kPoint, -2000},
+                                          {"+7", kPoint, 7},
+                                          {".5", kPoint, 0.5},
+                                          {"0", kPoint, 0},
+                                          {"1,234", kPoint, 1234},
+                                          {"-1,234,567.5", kPoint, -1234567.5},
+                                          {"1.234", kPoint, 1.234},
+                                          {"1,5", kComma, 1.5},
+                                          {"1.234,5", kComma, 1234.5},
+                                          {"+1.234", kComma, 1234},
+                                          {"1,234", kComma, 1.234},
+                                          {"1e-3", kComma, 1e-3},
+                                          {"1,5e2", kComma, 150},
+                                          {",5", kComma, 0.5}}) {
+    const TableNumber n = parse_number(text, mark);
     EXPECT_TRUE(n.valid && !n.missing) << text;
-    EXPECT_EQ(n.value, value);
+    EXPECT_EQ(n.value, value) << text;
   }
-  EXPECT_EQ(parse_csv_number("1,5", true).value, 1.5);
-  for (const char* text : {"", " ", "NA", "nan", "N/A", "null", "?", "-"}) EXPECT_TRUE(parse_csv_number(text, false).missing) << text;
-  for (const char* text : {"1,5", "x", "1 2", "inf", "1e39", "0x1f", "++1", "--1", "1.2.3"}) EXPECT_FALSE(parse_csv_number(text, false).valid) << text;
-  EXPECT_EQ(parse_time("1970-01-02"), 86400);
-  EXPECT_EQ(parse_time("1970-01-01 01:00"), 3600);
-  EXPECT_EQ(parse_time("1970-01-01T00:00:01.5Z"), 1.5);
-  EXPECT_EQ(parse_time("1970-01-01T02:00:00+02:00"), 0);
-  EXPECT_EQ(parse_time("2024-02-29").value(), 19782 * 86400.0);
-  for (const char* text : {"2023-02-29", "1970-13-01", "1970-01-01 25:00", "1970-01-01x", "1.5", "", "12:00"}) EXPECT_FALSE(parse_time(text)) << text;
+  for (const char* text : {"", " ", "NA", "nan", "N/A", "null", "?", "-"}) {
+    EXPECT_TRUE(parse_number(text, kPoint).missing) << text;
+    EXPECT_EQ(shown_mark(text), MarkShown::missing) << text;
+  }
+  for (const char* text : {"1,5", "x", "1 2", "inf", "1e39", "0x1f", "++1", "--1", "+-1", "1.2.3", "1,23,456", "12345,678", "1,2e5", ",123"})
+    EXPECT_FALSE(parse_number(text, kPoint).valid) << text;
+  for (const char* text : {"1.5", "1.2e5", "1,2,3", "1.23.456", "1,234.5", "++1", "31.12.2026"}) EXPECT_FALSE(parse_number(text, kComma).valid) << text;
+  for (const auto& [text, shown] : {std::pair("12", MarkShown::nothing),
+                                    {"1.5", MarkShown::point},
+                                    {"1,5", MarkShown::comma},
+                                    {"1.234,5", MarkShown::comma},
+                                    {"1,234.5", MarkShown::point},
+                                    {"1,234,567", MarkShown::point},
+                                    {"1.234.567", MarkShown::comma},
+                                    {"-0,123", MarkShown::comma},
+                                    {"0.123", MarkShown::point},
+                                    {"1234,567", MarkShown::comma},
+                                    {"-1,234", MarkShown::open_comma},
+                                    {"12.345", MarkShown::open_point},
+                                    {"1.5e3", MarkShown::point},
+                                    {"1,23,456", MarkShown::not_a_number},
+                                    {"2026-12-31", MarkShown::not_a_number},
+                                    {"31.12.2026", MarkShown::not_a_number}})
+    EXPECT_EQ(shown_mark(text), shown) << text;
+}
+
+TEST(Csv, ReadsDates) {
+  for (const auto& [text, seconds] : {std::pair("1970-01-02", 86400.0),
+                                      {"1970-01-01 01:00", 3600},
+                                      {"1970-01-01T00:00:01.5Z", 1.5},
+                                      {"1970-01-01T02:00:00+02:00", 0},
+                                      {"1970/1/2", 86400},
+                                      {"2.1.1970", 86400},
+                                      {"02.01.1970 01:00", 90000},
+                                      {"31.1.1970 00:00:01", 30 * 86400 + 1},
+                                      {"1/31/1970", 30 * 86400},
+                                      {"31/1/1970", 30 * 86400},
+                                      {"31-01-1970", 30 * 86400},
+                                      {"1/1/1970 1:05 PM", 13 * 3600 + 300},
+                                      {"1/1/1970 12:05 am", 300},
+                                      {"1/1/1970 12:00:30 PM", 12 * 3600 + 30},
+                                      {"2024-02-29", 19782 * 86400.0},
+                                      {"1970-01-01 24:00", 86400}}) {
+    const TableTime t = parse_time(text);
+    EXPECT_TRUE(t.valid && !t.open) << text;
+    EXPECT_EQ(t.seconds, seconds) << text;
+  }
+  EXPECT_EQ(parse_time("1/31/2026").shown, DateOrder::month_first);
+  EXPECT_EQ(parse_time("31-1-2026").shown, DateOrder::day_first);
+  EXPECT_TRUE(parse_time("03/04/2026").open);
+  EXPECT_EQ(parse_time("03/04/2026", DateOrder::month_first).seconds, parse_time("2026-03-04").seconds);
+  EXPECT_EQ(parse_time("03/04/2026", DateOrder::day_first).seconds, parse_time("2026-04-03").seconds);
+  for (const char* text : {"2023-02-29", "1970-13-01", "1970-01-01 25:00", "1970-01-01 24:01", "1970-01-01x", "1.5", "", "12:00", "31.12.26", "31.12/2026",
+                           "31/31/2026", "32.1.2026", "1/1/2026 13:00 PM", "1/1/2026 0:10 AM", "2026-12-31 14:05 noon"})
+    EXPECT_FALSE(parse_time(text).valid) << text;
+}
+
+TEST(Csv, WritesTimesAsTheyWere) {
+  auto text = [](TimeFormat f, double time) { return f.text(time); };
+  EXPECT_EQ(text({}, 1700000000.25), "1700000000.25");
+  EXPECT_EQ(text({}, 0.1 + 0.2), "0.3");
+  EXPECT_EQ(text({.dates = true}, parse_time("2026-12-31").seconds + 40'000), "2026-12-31");
+  EXPECT_EQ(text({.dates = true, .time_of_day = true}, parse_time("31.12.2026 14:05").seconds), "2026-12-31 14:05:00");
+  EXPECT_EQ(text({.dates = true, .time_of_day = true, .zone = true}, parse_time("2026-12-31T23:59:59.7Z").seconds), "2027-01-01 00:00:00Z");
+  EXPECT_EQ(text({.dates = true, .time_of_day = true, .fraction = true}, parse_time("1969-12-31 23:59:59.25").seconds), "1969-12-31 23:59:59.250");
 }
 
 // A table of a sine at irregular times, with a hole, a constant column and two sequences.
@@ -92,6 +167,12 @@ std::string sine_table(int rows) {
     text += fmt::format("{},{},{},{}\n", i < rows / 2 ? "one" : "two", 3 * (i % (rows / 2)) + i % 2,
                         i == 3 ? std::string("") : fmt::format("{:.4f}", 5 + std::sin(0.3 * i)), std::sin(0.3 * i) > 0.5 ? "high" : "low");
   return text;
+}
+
+std::string notices_of(const Series& series) {
+  std::string all;
+  for (const std::string& line : series.notices()) all += line + "\n";
+  return all;
 }
 
 TableOptions sine_options() {
@@ -197,11 +278,9 @@ TEST(Tables, ClassesOfRowsAndOfSequences) {
   sequences->fill(SeriesPart::train, 0, one);
   EXPECT_EQ(std::vector<int64_t>(one.label.begin(), one.label.end() - 1), std::vector<int64_t>({-1, -1}));
   EXPECT_GE(one.label.back(), 0);
-  EXPECT_EQ(read_tables(folder / "set/1.csv+" + (folder / "set/3.csv") + "+" + (folder / "set/2.csv"),
-                        {.class_column = "kind", .split = "sequence", .validation = 0.34, .test = 0.34})
-                ->form()
-                .length,
-            3);
+  std::string four;
+  for (const int i : {1, 3, 2, 6}) four += (four.empty() ? "" : "+") + (folder / fmt::format("set/{}.csv", i));
+  EXPECT_EQ(read_tables(four, {.class_column = "kind", .split = "sequence", .validation = 0.25, .test = 0.25})->form().length, 3);
 }
 
 TEST(Tables, MistakesAreExplained) {
@@ -223,6 +302,154 @@ TEST(Tables, MistakesAreExplained) {
   TableOptions classes;
   classes.class_column = "k";
   EXPECT_TRUE(mentions(error("k,a\np,1\np,2\np,3\np,3\np,3\np,3\np,3\np,3\np,3\np,3\np,3\np,3\n", classes), "1 class"));
+}
+
+TEST(Tables, ColumnsShowTheirDecimalMark) {
+  const TempFolder folder;
+  // The values of the first column, from a table with two columns and the given words.
+  auto values = [&](const std::vector<std::string>& a, const std::vector<std::string>& b, const std::string& decimal = "auto", char separator = ';') {
+    std::string text = fmt::format("a{}b\n", separator);
+    for (int i = 0; i < 24; ++i) text += fmt::format("{}{}{}\n", a[size_t(i) % a.size()], separator, b[size_t(i) % b.size()]);
+    write_text(folder / "t.csv", text);
+    const auto series = read_tables(folder / "t.csv", {.window = 4, .decimal = decimal});
+    SeriesSample s(series->form());
+    series->fill(SeriesPart::train, 0, s);
+    std::vector<double> out;
+    for (size_t i = 0; i < a.size(); ++i) out.push_back(std::round(1e4 * series->original(0, s.x[2 * i])) / 1e4);
+    return std::pair(out, notices_of(*series));
+  };
+  using Values = std::vector<double>;
+  EXPECT_EQ(values({"1.234,5", "2,5"}, {"1"}).first, (Values{1234.5, 2.5}));
+  EXPECT_EQ(values({"1,234.5", "2,345"}, {"1"}, "auto", '\t').first, (Values{1234.5, 2345}));
+  EXPECT_EQ(values({"1,234", "0,5"}, {"1"}).first, (Values{1.234, 0.5})) << "another value of the column decides";
+  EXPECT_EQ(values({"1.234", "2.345"}, {"1"}).first, (Values{1.234, 2.345})) << "a point is decimal unless something speaks against it";
+  EXPECT_EQ(values({"1,234", "2,345"}, {"1"}, "comma").first, (Values{1.234, 2.345}));
+  EXPECT_EQ(values({"1,234", "2,345"}, {"1"}, "point").first, (Values{1234, 2345}));
+  const auto [by_others, notices] = values({"1.234", "2.345"}, {"0,5"});
+  EXPECT_EQ(by_others, (Values{1234, 2345})) << "other columns decide";
+  EXPECT_TRUE(mentions(notices, "t.csv:2: column 1 (a): '1.234' is read as 1234, since '0,5' (line 2) has a decimal comma")) << notices;
+  auto error = [&](const std::vector<std::string>& a, const std::vector<std::string>& b, const std::string& decimal = "auto") {
+    return std::string(error_of([&] { values(a, b, decimal); }).what());
+  };
+  EXPECT_TRUE(mentions(error({"1,234", "2,345"}, {"1"}), "t.csv:2: column 1 (a): '1,234' may be 1.234 or 1234"));
+  EXPECT_TRUE(mentions(error({"1,234", "2,345"}, {"1"}), "set decimal=comma or decimal=point"));
+  EXPECT_TRUE(mentions(error({"1.5", "2,5"}, {"1"}), "t.csv:3: column 1 (a): '2,5' has a decimal comma, but '1.5' in line 2 has a decimal point"));
+  EXPECT_TRUE(mentions(error({"1.5", "2"}, {"1"}, "comma"), "t.csv:2: column 1 (a): '1.5' is not a number with a decimal comma"));
+  EXPECT_EQ(error_of([&] { values({"1,234"}, {"1"}); }).code(), ErrorCode::io);
+}
+
+// A column that is text is left out with a notice; one bad value among numbers is an error, however far down it is.
+TEST(Tables, NoColumnIsDroppedInSilence) {
+  const TempFolder folder;
+  auto table = [&](int bad_rows, const std::string& bad) {
+    std::string text = "a,b,city,when,nothing\n";
+    for (int i = 0; i < 2000; ++i)
+      text += fmt::format("{},{},x{},2026-01-{:02},\n", i % 7, i >= 1500 && i < 1500 + bad_rows ? bad : std::to_string(i % 5), i, i % 28 + 1);
+    write_text(folder / "t.csv", text);
+  };
+  table(0, "");
+  const auto good = read_tables(folder / "t.csv", {});
+  EXPECT_EQ(good->form().inputs, (std::vector<std::string>{"a", "b"}));
+  const std::string notices = notices_of(*good);
+  EXPECT_TRUE(mentions(notices, "city ('x0' in line 2)") && mentions(notices, "nothing (empty)") && mentions(notices, "time_column=when")) << notices;
+  table(1, "warm");
+  const std::string message = error_of([&] { read_tables(folder / "t.csv", {}); }).what();
+  EXPECT_TRUE(mentions(message, "t.csv:1502: column 2 (b): 'warm' is not a number, but 1999 of the column's 2000 values are")) << message;
+  EXPECT_TRUE(mentions(error_of([&] { read_tables(folder / "t.csv", {.inputs = {"b"}}); }).what(), "t.csv:1502: column 2 (b): 'warm'"));
+  EXPECT_TRUE(mentions(error_of([&] { read_tables(folder / "t.csv", {.inputs = {"a"}, .targets = {"b"}}); }).what(), "t.csv:1502"));
+  EXPECT_EQ(read_tables(folder / "t.csv", {.inputs = {"a"}})->form().inputs, std::vector<std::string>{"a"}) << "a column that is not used may be anything";
+  table(1, "");
+  EXPECT_EQ(read_tables(folder / "t.csv", {})->form().inputs, (std::vector<std::string>{"a", "b", "b known"})) << "missing values are allowed";
+}
+
+TEST(Tables, DatesComeBackAsDates) {
+  const TempFolder folder;
+  auto series = [&](const std::function<std::string(int)>& when, const std::string& order = "auto") {
+    std::string text = "t;a\n";
+    for (int i = 0; i < 40; ++i) text += fmt::format("{};{}\n", when(i), i % 3);
+    write_text(folder / "t.csv", text);
+    TableOptions o;
+    o.time_column = "t", o.window = 4, o.date_order = order;
+    return read_tables(folder / "t.csv", o);
+  };
+  auto first = [](const Series& s, int64_t step = 0) {
+    SeriesSample sample(s.form());
+    s.fill(SeriesPart::train, 0, sample);
+    return s.time_text(s.times(SeriesPart::train, 0, sample)[size_t(step)]);
+  };
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("{}.12.2026 14:05", i / 2 + 1); })), "2026-12-01 14:05:00");
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("{}.12.2026", i / 2 + 1); }), 1), "2026-12-02") << "the first target is row 2, the second row 3";
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("12/{}/2026", i / 2 + 1); })), "2026-12-01");
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("2026-12-{:02}T00:00:00Z", i / 2 + 1); }), 1), "2026-12-02 00:00:00Z");
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("{}", 1700000000 + 60 * i); })), "1700000060") << "seconds stay seconds";
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("{},5", 46000 + i); })), "46001.5") << "a spreadsheet's serial numbers too";
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("0{}/04/2026", i / 10 + 1); }, "mdy")), "2026-01-04");
+  EXPECT_EQ(first(*series([](int i) { return fmt::format("0{}/04/2026", i / 10 + 1); }, "dmy")), "2026-04-01");
+  auto error = [&](const std::function<std::string(int)>& when, const std::string& order = "auto") {
+    return std::string(error_of([&] { series(when, order); }).what());
+  };
+  EXPECT_TRUE(
+      mentions(error([](int i) { return fmt::format("0{}/04/2026", i / 10 + 1); }), "t.csv:2: column 1 (t): '01/04/2026' may have the day or the month first"));
+  EXPECT_TRUE(mentions(error([](int i) { return i < 3 ? "13/04/2026" : "04/15/2026"; }),
+                       "t.csv:5: column 1 (t): '04/15/2026' has the month first, but '13/04/2026' in line 2"));
+  EXPECT_TRUE(mentions(error([](int) { return "13/04/2026"; }, "mdy"), "contradicts date_order=mdy"));
+  EXPECT_TRUE(
+      mentions(error([](int i) { return i == 5 ? "17" : "2026-01-01"; }), "t.csv:7: column 1 (t): '17' is a number, but '2026-01-01' in line 2 is a date"));
+  EXPECT_TRUE(mentions(error([](int i) { return i == 5 ? "2026-01-01" : "2026-01-01T00:00Z"; }), "t.csv:7: column 1 (t): '2026-01-01' has no time zone"));
+  EXPECT_TRUE(
+      mentions(error([](int i) { return i == 5 ? "31.12.26" : "2026-01-01"; }), "t.csv:7: column 1 (t): '31.12.26' is neither a number nor a date such as"));
+  // New data is read like the data that the model was trained on.
+  const std::string fitted = series([](int i) { return fmt::format("12/{}/2026", i / 2 + 1); })->fitted();
+  write_text(folder / "new.csv", "t;a\n01/02/2026;1\n01/03/2026;1\n01/04/2026;1\n");
+  const auto fresh = read_tables(folder / "new.csv", {.fitted = fitted, .all_test = true});
+  SeriesSample s(fresh->form());
+  EXPECT_EQ(fresh->time_text(fresh->times(SeriesPart::test, 0, s)[0]), "2026-01-03");
+  EXPECT_EQ(fresh->time_text(fresh->times(SeriesPart::test, 0, s)[1] + 2 * fresh->interval()), "2026-01-05")
+      << "twice the mean interval, a little less than half a day, in whole days";
+  write_text(folder / "new.csv", "t;a\n1;1\n2;1\n3;1\n");
+  EXPECT_TRUE(
+      mentions(error_of([&] { read_tables(folder / "new.csv", {.fitted = fitted, .all_test = true}); }).what(), "new.csv:2: column 1 (t): '1' is not a date"));
+}
+
+// A sequence that is seen in training tells its class, so its end must not be a test.
+TEST(Tables, SequencesWithOneClassAreKeptApart) {
+  const TempFolder folder;
+  auto table = [&](int sequences) {
+    std::string text = "trip,v,kind\n";
+    for (int i = 0; i < 40 * sequences; ++i) text += fmt::format("{},{},{}\n", i / 40, i / 40, i % 40 > 0 ? "" : i / 40 % 2 ? "bus" : "car");
+    write_text(folder / "t.csv", text);
+  };
+  TableOptions o;
+  o.class_column = "kind", o.sequence_column = "trip", o.inputs = {"v"}, o.window = 8;
+  for (const int n : {4, 5, 7, 9, 12}) {
+    SCOPED_TRACE(n);
+    table(n);
+    const auto series = read_tables(folder / "t.csv", o);
+    SeriesSample s(series->form());
+    std::map<std::string, std::set<int>> trips, classes;  // by part
+    for (const SeriesPart part : {SeriesPart::train, SeriesPart::validation, SeriesPart::test})
+      for (int64_t i = 0; i < series->count(part); ++i) {
+        series->fill(part, i, s);
+        trips[std::to_string(int(part))].insert(int(std::lround(1e3 * s.x[0]))), classes[std::to_string(int(part))].insert(int(s.label.back()));
+        EXPECT_GE(s.label.back(), 0) << "the class is known although one row says it";
+      }
+    EXPECT_EQ(trips.size(), 3u);
+    EXPECT_EQ(trips["0"].size() + trips["1"].size() + trips["2"].size(), size_t(n)) << "no trip is in two parts";
+    EXPECT_EQ(classes["0"].size(), 2u) << "both classes are trained";
+    const auto again = read_tables(folder / "t.csv", {.fitted = series->fitted()});
+    EXPECT_EQ(again->identity(), series->identity());
+    EXPECT_EQ(again->count(SeriesPart::test), series->count(SeriesPart::test));
+  }
+  table(2);
+  EXPECT_TRUE(mentions(error_of([&] { read_tables(folder / "t.csv", o); }).what(), "at least 3 are needed, and there are 2"));
+  table(3);
+  EXPECT_TRUE(
+      mentions(error_of([&] { read_tables(folder / "t.csv", o); }).what(), "the training part of 1 sequence has 1 class of column 'kind', of 2 in all"));
+  table(6);
+  o.split = "time";
+  const Error refused = error_of([&] { read_tables(folder / "t.csv", o); });
+  EXPECT_EQ(refused.code(), ErrorCode::usage);
+  EXPECT_TRUE(mentions(refused.what(), "use split=sequence"));
 }
 
 TEST(Tables, SurviveRandomDamage) {

@@ -120,7 +120,7 @@ TEST_F(CircuitTask, EveryCellTrains) {
   for (const char* cell : {"cfc", "ltc", "eltc", "ctrnn", "node", "ctgru", "lstm", "gru", "mingru"}) {
     SCOPED_TRACE(cell);
     RunSummary s;
-    train({"preset=irregular", "length=4", "units=4", "backbone_units=4", "batch=4", "steps=1", "warmup=0", fmt::format("cell={}", cell)}, s);
+    train({"preset=irregular", "length=4", "units=4", "batch=4", "steps=1", "warmup=0", fmt::format("cell={}", cell)}, s);
     EXPECT_EQ(s.outcome.steps, 1);
   }
   RunSummary s;
@@ -131,13 +131,64 @@ TEST_F(CircuitTask, EveryCellTrains) {
 TEST_F(CircuitTask, MistakesAreExplained) {
   RunSummary s;
   auto error = [&](const std::vector<std::string>& words) { return std::string(error_of([&] { train(with(kSmall, words), s); }).what()); };
-  EXPECT_TRUE(mentions(error({"cell=lstm", "time=span"}), "takes no timespans"));
+  EXPECT_TRUE(mentions(error({"cell=lstm", "backbone_units=auto", "time=span"}), "takes no timespans"));
   EXPECT_TRUE(mentions(error({"preset=xor", "residual=true"}), "residual=true"));
   EXPECT_TRUE(mentions(error({"data=none.csv"}), "none.csv"));
   EXPECT_TRUE(mentions(error({"bidirectional=true"}), "would read the values to forecast"));
   EXPECT_TRUE(mentions(error({"wiring=none.json"}), "none.json: the file cannot be opened"));
   EXPECT_TRUE(mentions(error({"wiring=auto:4,3"}), "output"));
   EXPECT_TRUE(mentions(error_of([] { load_circuit("nothing"); }).what(), "circuit.json"));
+}
+
+TEST_F(CircuitTask, SettingsWithoutEffectAreRefused) {
+  RunSummary s;
+  auto error = [&](const std::vector<std::string>& words) {
+    const Error e = error_of([&] { train(with({"preset=irregular", "length=4", "units=4", "batch=4", "steps=1", "warmup=0"}, words), s); });
+    EXPECT_EQ(e.code(), ErrorCode::usage) << e.what();
+    return std::string(e.what());
+  };
+  EXPECT_TRUE(mentions(error({"cell=lstm", "backbone_units=8"}), "backbone_units=8 (command line) has no effect on cell=lstm; cells that use it: cfc."));
+  EXPECT_TRUE(mentions(error({"cell=cfc", "unfolds=3"}), "unfolds=3 (command line) has no effect on cell=cfc; cells that use it: ltc, eltc, ctrnn, node."));
+  EXPECT_TRUE(mentions(error({"cell=ltc", "mode=pure"}), "mode=pure"));
+  EXPECT_TRUE(mentions(error({"cell=gru", "solver=rk4"}), "cells that use it: eltc, ctrnn, node."));
+  for (const auto& [cell, setting] : {std::pair("ltc", "activation=tanh"),
+                                      {"node", "backbone_layers=2"},
+                                      {"mingru", "dropout=0.1"},
+                                      {"ltc", "solver=euler"},
+                                      {"lstm", "wiring=auto:12,2"},
+                                      {"ctgru", "mixed_memory=true"},
+                                      {"lstm", "unfolds=2"}})
+    EXPECT_TRUE(mentions(error({fmt::format("cell={}", cell), setting}), fmt::format("has no effect on cell={}", cell))) << setting;
+  EXPECT_TRUE(mentions(error({"wiring=auto:12,2", "backbone_units=8"}), "no effect on a wired cfc cell"));
+  EXPECT_TRUE(mentions(error({"horizon=3"}), "horizon=3 (command line) has no effect on data=irregular; it is for tables"));
+  EXPECT_TRUE(mentions(error({"time=none", "time_scale=2"}), "time_scale=2 has no effect"));
+  train({"preset=irregular", "length=4", "units=4", "batch=4", "steps=1", "warmup=0", "cell=lstm", "mode=default", "solver=auto"}, s);  // defaults are harmless
+}
+
+// A table is known again by its content, wherever it is.
+TEST_F(CircuitTask, ResumesWithARenamedTable) {
+  auto table = [](double shift) {
+    std::string text = "height\n";
+    for (int i = 0; i < 200; ++i) text += fmt::format("{:.4f}\n", shift + std::sin(0.3 * i));
+    return text;
+  };
+  const std::string was = folder_ / "was.csv", now = folder_ / "now.csv";
+  test::write_text(was, table(0));
+  auto words = [](const std::string& data, const char* steps) {
+    return std::vector<std::string>{"data=" + data, "window=8", "units=4", "backbone_units=4", "batch=4", "warmup=1", std::string("steps=") + steps};
+  };
+  RunSummary first, rest;
+  train(words(was, "2"), first, "run");
+  std::filesystem::rename(was, now);
+  EXPECT_TRUE(mentions(error_of([&] { train(words(was, "4"), rest, "run", true); }).what(), "If the table was renamed or moved, add data=PATH"));
+  const auto run = train(words(now, "4"), rest, "run", true);
+  EXPECT_EQ(rest.outcome.steps, 4);
+  EXPECT_TRUE(rest.outcome.resumed);
+  EXPECT_TRUE(std::any_of(run->notices.begin(), run->notices.end(),
+                          [](const std::string& line) { return mentions(line, "the table was was.csv and is now now.csv; its content is the same"); }));
+  test::write_text(now, table(0.001) + "7\n");
+  const std::string refused = error_of([&] { train(words(now, "6"), rest, "run", true); }).what();
+  EXPECT_TRUE(mentions(refused, "was trained with data was.csv (") && mentions(refused, "without --resume")) << refused;
 }
 
 // About 25 seconds of processor time. Event-coded parity, padded to 16 steps: a model that sees times learns it; one that does not cannot exceed 61 %.

@@ -83,6 +83,36 @@ TEST(Experiment, AnUnfinishedRunIsJudgedByItsScore) {
   EXPECT_EQ(run_document(group_seeds({run}))["runs"][0]["unit"], "samples");
 }
 
+// What counts for a user is the error on test data: it is in the means and in the table, with digits that show small errors.
+TEST(Experiment, FiguresOnTestDataAreInMeansAndTable) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  std::vector<ExperimentRun> runs;
+  for (int seed = 1; seed <= 3; ++seed) {
+    const fs::path run = root / fmt::format("sine/seed_{}", seed);
+    write_run(run, 0.1 * seed);
+    std::ifstream file(run / "summary.json");
+    nlohmann::ordered_json summary = nlohmann::ordered_json::parse(file);
+    summary["test"]["mse"] = 1e-6 * seed, summary["test"]["last_value"] = 0.5;
+    if (seed < 3) summary["test"]["linear"] = 0.25;
+    write(run / "summary.json", summary.dump());
+    runs.push_back(read_experiment_run(run, "sine"));
+  }
+  const nlohmann::ordered_json info = final_info(runs)["sine"];
+  EXPECT_DOUBLE_EQ(info["means"]["test_mse_mean"].get<double>(), 2e-6);
+  EXPECT_NEAR(info["stderrs"]["test_mse_stderr"].get<double>(), 1e-6 / std::sqrt(3.0), 1e-12);
+  EXPECT_EQ(info["final_info_dict"]["test_mse"], (std::vector<double>{1e-6, 2e-6, 3e-6}));
+  EXPECT_EQ(info["final_info_dict"]["test_linear"].size(), 2u) << "of the runs that have it";
+  EXPECT_EQ(info["means"]["test_last_value_mean"], 0.5);
+  const std::string table = run_table(group_seeds(runs), 200);
+  EXPECT_NE(table.find("test mse"), std::string::npos) << table;
+  EXPECT_NE(table.find("2e-06 ± 5.8e-07"), std::string::npos) << table;
+  EXPECT_DOUBLE_EQ(run_document(group_seeds(runs))["runs"][0]["test_mse"].get<double>(), 2e-6);
+  ExperimentRun without = runs[0];
+  without.test.clear(), without.folder = root / "other";
+  EXPECT_EQ(run_table(group_seeds({without}), 200).find("test"), std::string::npos) << "other models have no such column";
+}
+
 TEST(Experiment, FinalInfoHasMeansAndErrors) {
   ExperimentRun a, b, c;
   a.dataset = b.dataset = "shakespeare_char", c.dataset = "enwik8";

@@ -56,11 +56,14 @@ CircuitArgs bench_args(const BenchSizes& s) {
 
 }  // namespace
 
+// Rows are exact fp32 on every device, like the rival without further flags.
 std::vector<BenchRow> circuit_bench_rows(bool gpu) {
   std::vector<BenchRow> rows;
   for (const BenchSizes& s : kBenchSizes)
-    rows.push_back(
-        {bench_name(s), {}, fmt::format("torch_cfc.py --only {} {}", s.model, gpu ? "--device cuda --modes graphs capture" : "--modes eager cell compile")});
+    rows.push_back({bench_name(s),
+                    {"precision=fp32", "matmul_precision=highest"},
+                    fmt::format("torch_cfc.py --only {} {}", s.model, gpu ? "--device cuda --modes graphs capture" : "--modes eager cell compile"),
+                    {{"tf32", "--tf32"}, {"bf16", "--dtype bfloat16"}}});
   return rows;
 }
 

@@ -31,6 +31,7 @@ constexpr Key kCircuitKeys[] = {
   {.name = "solver", .group = kCircuitGroup, .type = choice, .initial = "auto", .help = "solver of eltc, ctrnn and node", .words = "auto|euler|rk4|semi_implicit", .used_by = kUse},
   {.name = "time", .group = kCircuitGroup, .type = choice, .initial = "auto", .help = "how cells learn the time that a step covers: as timespan, as one more input, both or not at all; auto: as timespan if the cell uses it and the data has times, else as input",
    .words = "auto|span|input|both|none", .used_by = kUse},
+  {.name = "time_scale", .group = kCircuitGroup, .type = real, .initial = "1", .help = "factor of that time, for data whose steps are much shorter or longer than 1", .high = 1e6, .above_low = true, .used_by = kUse},
   {.name = "residual", .group = kCircuitGroup, .type = boolean, .initial = "false", .help = "forecasts are changes, added to the last values", .used_by = kUse},
   {.name = "optimizer", .group = kCircuitGroup, .type = choice, .initial = "adamw", .help = "how weights are updated", .words = "adamw|adam|sgd", .used_by = kUse},
 
@@ -39,11 +40,13 @@ constexpr Key kCircuitKeys[] = {
   {.name = "targets", .group = kSequences, .type = list, .initial = "", .help = "columns to forecast; empty: the inputs", .used_by = kUse},
   {.name = "class_column", .group = kSequences, .type = text, .initial = "", .help = "column of classes to predict instead of a forecast", .used_by = kUse},
   {.name = "time_column", .group = kSequences, .type = text, .initial = "", .help = "column of times, numbers or dates; empty: rows are evenly spaced", .used_by = kUse},
+  {.name = "decimal", .group = kSequences, .type = choice, .initial = "auto", .help = "decimal mark of a table's numbers; auto: as the numbers show; the other mark may separate thousands", .words = "auto|point|comma", .used_by = kUse},
+  {.name = "date_order", .group = kSequences, .type = choice, .initial = "auto", .help = "of dates such as 03/04/2026: day or month first; auto: as a day above 12 shows", .words = "auto|dmy|mdy", .used_by = kUse},
   {.name = "sequence_column", .group = kSequences, .type = text, .initial = "", .help = "column that names the sequence of a row; empty: a file is one sequence", .used_by = kUse},
   {.name = "window", .group = kSequences, .type = integer, .initial = "64", .help = "steps that the model sees at once", .low = 1, .high = 1 << 16, .used_by = kUse},
   {.name = "stride", .group = kSequences, .type = integer, .initial = "auto", .help = "rows between the starts of two windows; auto: a quarter of a window", .words = "auto", .low = 1, .high = 1 << 16, .used_by = kUse},
   {.name = "horizon", .group = kSequences, .type = integer, .initial = "1", .help = "steps ahead to forecast", .low = 1, .high = 1 << 16, .used_by = kUse},
-  {.name = "split", .group = kSequences, .type = choice, .initial = "auto", .help = "what is kept for validation and tests: the last rows of each sequence, or whole sequences; auto: sequences if there are ten", .words = "auto|time|sequence", .used_by = kUse},
+  {.name = "split", .group = kSequences, .type = choice, .initial = "auto", .help = "what is kept for validation and tests: the last rows of each sequence, or whole sequences; auto: sequences if there are ten, or if each has one class", .words = "auto|time|sequence", .used_by = kUse},
   {.name = "validation_share", .group = kSequences, .type = real, .initial = "0.1", .help = "of the rows or sequences", .high = 0.9, .above_low = true, .used_by = kUse},
   {.name = "test_share", .group = kSequences, .type = real, .initial = "0.15", .help = "of the rows or sequences", .high = 0.9, .above_low = true, .used_by = kUse},
 };

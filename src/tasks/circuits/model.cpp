@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "config/words.h"
 #include "data/find_source.h"
 #include "ridge/trainer.h"
 #include "tasks/circuits/task.h"
@@ -25,12 +26,46 @@ Wiring read_wiring(const std::string& text) {
   return Wiring::from_json(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
+// Set by the user, and to something else than the default.
+bool is_asked(const config::Resolved& s, const char* key) {
+  const config::Setting& setting = s.setting(key);
+  return setting.source != "default" && !setting.source.starts_with("preset") && setting.value != s.history(key).front().value;
+}
+
+// A setting without effect would be believed to have one. Presets may set what only some cells use.
+void refuse_unused(const config::Resolved& s, const std::string& cell) {
+  constexpr std::pair<const char*, const char*> kUsers[] = {{"mode", "cfc"},
+                                                            {"backbone_units", "cfc"},
+                                                            {"backbone_layers", "cfc"},
+                                                            {"activation", "cfc"},
+                                                            {"dropout", "cfc"},
+                                                            {"unfolds", "ltc, eltc, ctrnn, node"},
+                                                            {"solver", "eltc, ctrnn, node"},
+                                                            {"wiring", "cfc, ltc, eltc, ctrnn, node"},
+                                                            {"mixed_memory", "cfc, ltc, eltc, ctrnn, node"}};
+  for (const auto& [key, cells] : kUsers) {
+    const std::vector<std::string_view> users = config::split(cells, ',');
+    const bool used = std::any_of(users.begin(), users.end(), [&](std::string_view user) { return config::trim(user) == cell; });
+    if (!used && is_asked(s, key))
+      fail(ErrorCode::usage, "[cfc] {}={} ({}) has no effect on cell={}; cells that use it: {}. Leave it out, or choose one of them", key,
+           s.get<std::string>(key), s.setting(key).source, cell, cells);
+  }
+}
+
+void refuse_unused(const config::Resolved& s, const std::string& data, std::initializer_list<const char*> keys, const char* users) {
+  for (const char* key : keys)
+    if (is_asked(s, key))
+      fail(ErrorCode::usage, "[data] {}={} ({}) has no effect on data={}; it is for {}. Leave it out", key, s.get<std::string>(key), s.setting(key).source,
+           data, users);
+}
+
 Tensor as_input(const Tensor& dt) { return reshape(dt, {dt.shape()[0], dt.shape()[1], 1}); }
 
 }  // namespace
 
-Tensor CircuitNet::operator()(const Tensor& x, const Tensor& dt, bool training) const {
+Tensor CircuitNet::operator()(const Tensor& x, const Tensor& spans, bool training) const {
   SequenceArgs args;
+  const Tensor dt = time_scale == 1 ? spans : spans * Tensor(time_scale);
   if (span) args.timespans = dt;
   args.training = training;
   Tensor out = rnn(input ? concat({x, as_input(dt)}, 2) : x, args).output;
@@ -51,7 +86,7 @@ Loss CircuitNet::loss(const std::vector<Tensor>& batch, bool training) const {
 std::string CircuitNet::json(const Series& series, const std::string& source) const {
   nlohmann::ordered_json j;
   j["circuit"] = nlohmann::ordered_json::parse(rnn.args().json());
-  j["span"] = span, j["input"] = input, j["added"] = added;
+  j["span"] = span, j["input"] = input, j["added"] = added, j["time_scale"] = time_scale;
   j["data"] = source, j["length"] = series.form().length, j["inputs"] = series.form().inputs, j["outputs"] = series.form().outputs;
   if (const std::string fitted = series.fitted(); !fitted.empty()) j["fitted"] = nlohmann::ordered_json::parse(fitted);
   return j.dump(1) + "\n";
@@ -64,13 +99,19 @@ std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string
     if (fs::exists(name, ignored))
       fail(ErrorCode::usage, "[data] {0} is a generated data set, and there is also a file of that name here; write data=./{0} for the file, or rename it",
            name);
+    refuse_unused(s, name,
+                  {"inputs", "targets", "class_column", "time_column", "sequence_column", "decimal", "date_order", "window", "stride", "horizon", "split",
+                   "validation_share", "test_share"},
+                  "tables (data=FILE)");
     return generate_series(name, s.get<std::optional<int64_t>>("length").value_or(0));
   }
+  refuse_unused(s, source, {"length"}, "generated data; window is for tables");
   TableOptions o;
   o.inputs = s.get<std::vector<std::string>>("inputs"), o.targets = s.get<std::vector<std::string>>("targets");
   o.time_column = s.get<std::string>("time_column"), o.sequence_column = s.get<std::string>("sequence_column"),
   o.class_column = s.get<std::string>("class_column");
   o.window = s.get<int64_t>("window"), o.stride = s.get<std::optional<int64_t>>("stride").value_or(0), o.horizon = s.get<int64_t>("horizon");
+  o.decimal = s.get<std::string>("decimal"), o.date_order = s.get<std::string>("date_order");
   o.split = s.get<std::string>("split"), o.validation = s.get<double>("validation_share"), o.test = s.get<double>("test_share");
   if (o.validation + o.test >= 1) fail(ErrorCode::usage, "[data] validation_share={:g} and test_share={:g} leave nothing to train on", o.validation, o.test);
   return read_tables(source, o);
@@ -80,10 +121,14 @@ CircuitNet make_net(const config::Resolved& s, const Series& series) {
   const SeriesForm& f = series.form();
   CircuitArgs a;
   a.cell = s.get<std::string>("cell");
+  refuse_unused(s, a.cell);
   const bool timed = a.cell != "lstm" && a.cell != "gru" && a.cell != "mingru";
   const std::string time = s.get<std::string>("time");
   bool span = time == "span" || time == "both", input = time == "input" || time == "both";
   if (time == "auto" && f.timed) span = timed, input = !timed;
+  if (!span && !input && is_asked(s, "time_scale"))
+    fail(ErrorCode::usage, "[cfc] time_scale={} has no effect: the model does not see the time; set time=span, input or both",
+         s.get<std::string>("time_scale"));
   if (span && !timed) fail(ErrorCode::usage, "[cfc] time={}: the cell {} takes no timespans; use time=input", time, a.cell);
   a.inputs = int64_t(f.inputs.size()) + input, a.projection = int64_t(f.outputs.size());
   if (const std::string wiring = s.get<std::string>("wiring"); !wiring.empty()) a.wiring = {read_wiring(wiring)};
@@ -115,7 +160,7 @@ CircuitNet make_net(const config::Resolved& s, const Series& series) {
     if (!possible) added.clear();
   }
   try {
-    return {Circuit(a), span, input, added};
+    return {Circuit(a), span, input, added, s.get<double>("time_scale")};
   } catch (const Error& error) {  // sizes that do not fit together were asked for
     throw Error(ErrorCode::usage, error.what());
   }
@@ -147,7 +192,8 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
   const nlohmann::json j = nlohmann::json::parse(in);
   TrainedCircuit t;
   t.folder = *folder;
-  t.net = std::make_unique<CircuitNet>(CircuitNet{Circuit(CircuitArgs::from_json(j.at("circuit").dump())), j.at("span"), j.at("input"), j.at("added")});
+  t.net = std::make_unique<CircuitNet>(
+      CircuitNet{Circuit(CircuitArgs::from_json(j.at("circuit").dump())), j.at("span"), j.at("input"), j.at("added"), j.value("time_scale", 1.0)});
   load_weights(*t.net, (*folder / "model.safetensors").string());
   const std::string data = source.empty() ? j.at("data").get<std::string>() : source;
   if (j.contains("fitted")) {

@@ -23,6 +23,11 @@ std::string_view name(SeriesPart part) {
   return names[size_t(part)];
 }
 
+std::function<std::string(double)> time_labels(const Series& series) {
+  if (!series.form().dates) return {};
+  return [&](double time) { return series.time_text(time); };
+}
+
 std::vector<float> predict(const CircuitNet& net, const BatchSource& source, int64_t number) {
   std::vector<Tensor> in;
   std::vector<std::byte*> places;
@@ -61,13 +66,14 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
       }
       if (b > 0 || i > 0 || f.classes) continue;
       row = out.data();
+      const auto steps = size_t(s.steps());
+      std::vector<double> times = series.times(part, 0, s);
+      times.resize(steps);
       for (size_t o = 0; o < std::min(outputs, kMostPanels); ++o) {
-        SeriesPanel panel{f.outputs[o], {}, {}, {}};
-        double time = 0;
-        for (size_t t = 0; t < length; ++t) {
-          time += s.dt[t];
+        SeriesPanel panel{f.outputs[o], times, {}, {}};
+        for (size_t t = 0; t < steps; ++t) {
           const bool target = s.weight[t * outputs + o] > 0;
-          panel.time.push_back(time), panel.prediction.push_back(series.original(int64_t(o), row[t * outputs + o]));
+          panel.prediction.push_back(series.original(int64_t(o), row[t * outputs + o]));
           panel.truth.push_back(target ? series.original(int64_t(o), s.y[t * outputs + o]) : std::numeric_limits<double>::quiet_NaN());
         }
         panels.push_back(std::move(panel));
@@ -78,8 +84,9 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
   r.baselines = series_baselines(series, part);
   if (part == SeriesPart::test && (net.span || net.input || !f.timed)) r.best = series.best(), r.best_reason = series.best_reason();
   if (!f.classes)
-    r.picture = series_svg(fmt::format("{}: prediction and truth", f.name),
-                           fmt::format("{}; the first {} sequence, mean squared error over all {:.4g}", f.what, name(part), r.error), panels);
+    r.picture =
+        series_svg(fmt::format("{}: prediction and truth", f.name),
+                   fmt::format("{}; the first {} sequence, mean squared error over all {:.4g}", f.what, name(part), r.error), panels, time_labels(series));
   return r;
 }
 

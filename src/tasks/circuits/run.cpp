@@ -21,6 +21,20 @@ int64_t required_count(const Resolved& s, const char* key) {
   fail(ErrorCode::usage, "[cfc] {0} is not given: set {0}=N or a preset that has it (preset=table)", key);
 }
 
+// A resumed run looks for its data where it was.
+std::unique_ptr<Series> open_data(const Resolved& s, const RunOptions& o) try { return open_series(s, o.data); } catch (const Error& error) {
+  std::error_code ignored;
+  if (!o.resume || error.code() != ErrorCode::io || std::filesystem::exists(o.data, ignored)) throw;
+  throw Error(error.code(),
+              fmt::format("{}. If the table was renamed or moved, add data=PATH: a run continues with a table of the same content", error.what()));
+}
+
+// "weather.csv (0123456789abcdef)": what is in the parentheses depends on the content only.
+std::string_view checksum_in(std::string_view identity) {
+  const size_t open = identity.rfind('(');
+  return open == identity.npos || !identity.ends_with(')') ? std::string_view() : identity.substr(open);
+}
+
 class CircuitRun final : public TaskRun {
  public:
   CircuitRun(const Resolved& s, const RunOptions& o) {
@@ -31,7 +45,9 @@ class CircuitRun final : public TaskRun {
     batch_ = required_count(s, "batch");
     if (o.resume) planner.refuse_finished_run(steps);
     planner.choose_named_device();
-    series_ = open_series(s, o.data);
+    series_ = open_data(s, o);
+    notices.insert(notices.end(), series_->notices().begin(), series_->notices().end());
+    find_data(planner);
     source_ = series_->fitted().empty() ? series_->form().name : table_paths(o.data);
     seed(o.seed);
     net_ = std::make_shared<CircuitNet>(make_net(s, *series_));
@@ -81,8 +97,10 @@ class CircuitRun final : public TaskRun {
     task.feed = data_feed(*train_, *step, trainer), task.validation = validation_.get();
     if (series_->form().classes) task.score = {.name = "accuracy", .unit = {}, .higher_is_better = true};
     task.texts["circuit.json"] = net_->json(*series_, source_);
-    task.identity = {{"data", series_->identity()}, {"model", model_text()}, {"prediction", series_->form().what}};
-    for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "optimizer", "seed"})
+    task.restart_hint = "start a new run without --resume, in another folder with --out DIR";
+    task.identity = {{"data", identity_}, {"model", model_text()}, {"prediction", series_->form().what}};
+    for (const char* key :
+         {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "optimizer", "seed", "time_scale"})
       task.settings[key] = s.get<std::string>(key);
     return task;
   }
@@ -126,6 +144,18 @@ class CircuitRun final : public TaskRun {
   }
 
  private:
+  // A table that was renamed is still the run's table.
+  void find_data(const RunPlanner& planner) {
+    identity_ = series_->identity();
+    if (!planner.earlier()) return;
+    const auto before = planner.earlier()->identity.find("data");
+    if (before == planner.earlier()->identity.end() || before->second == identity_) return;
+    if (const std::string_view sum = checksum_in(identity_); sum.empty() || sum != checksum_in(before->second)) return;  // refused when the run is resumed
+    notices.push_back(fmt::format("the table was {} and is now {}; its content is the same, so the run continues with it",
+                                  before->second.substr(0, before->second.rfind(" (")), series_->form().name));
+    identity_ = before->second;
+  }
+
   static StepOptions step_options(const Resolved& s) {
     StepOptions o;
     const std::string kind = s.get<std::string>("optimizer");
@@ -173,7 +203,8 @@ class CircuitRun final : public TaskRun {
     planner.describe(std::move(first), as_set(s, "batch", fmt::format("{} x {} steps", batch_, f.length)), last);
   }
 
-  std::string source_;  // where the data is, independent of the working folder
+  std::string identity_;  // of the data
+  std::string source_;    // where the data is, independent of the working folder
   int64_t batch_ = 0;
   std::unique_ptr<Series> series_;
   std::shared_ptr<CircuitNet> net_;

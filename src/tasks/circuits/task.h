@@ -1,5 +1,6 @@
 // Recurrent models in continuous time as a task: CfC, LTC and their relatives on sequences.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct CircuitNet {
   Circuit rnn;
   bool span = false, input = false;  // how it learns the time that a step covers
   std::vector<int64_t> added;        // inputs that are added to the outputs; empty: none
+  double time_scale = 1;             // factor of that time
   // x [B, T, inputs] and dt [B, T] to [B, T, outputs].
   Tensor operator()(const Tensor& x, const Tensor& dt, bool training) const;
   void visit(Visitor& v) { rnn.visit(v); }                           // so that files have the circuit's own names
@@ -62,6 +64,7 @@ struct CircuitReport {
   std::vector<std::string> lines() const;  // for people
   std::vector<std::pair<std::string, double>> figures() const;
 };
+std::function<std::string(double)> time_labels(const Series& series);  // of pictures: dates; empty for numbers
 CircuitReport report_circuit(const CircuitNet& net, const Series& series, SeriesPart part = SeriesPart::test);
 std::vector<float> predict(const CircuitNet& net, const BatchSource& batch, int64_t number);  // [B, T, outputs]
 

@@ -1,4 +1,5 @@
 // ridge eval RUN: how well a trained model predicts data. ridge sample RUN: a forecast that feeds on itself, as CSV and picture.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -21,7 +22,7 @@ namespace {
 struct CircuitArguments {
   std::string model, part = "test", svg;
   int64_t steps = 0, sequence = 0;
-  bool json = false;
+  bool json = false, given = false;
 };
 
 // Data named on the command line replaces that of the run.
@@ -44,6 +45,10 @@ void use_settings(const config::Resolved& s, const char* verb, bool any_device) 
   if (device != "auto") use_device(device);
 }
 
+void show_notices(const Series& series) {
+  for (const std::string& notice : series.notices()) fmt::print(stderr, "ridge: {}\n", notice);
+}
+
 int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& settings) {
   size_t part = 0;
   while (part < 3 && arguments.part != name(SeriesPart(part))) ++part;
@@ -52,6 +57,7 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
   const TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
   if (trained.series->count(SeriesPart(part)) < 1 || trained.series->count(SeriesPart(part)) > 1'000'000)
     fail(ErrorCode::usage, "[eval] {} has no fixed {} part; use --split test", trained.series->form().name, arguments.part);
+  show_notices(*trained.series);
   const CircuitReport r = report_circuit(*trained.net, *trained.series, SeriesPart(part));
   if (arguments.json) {
     nlohmann::ordered_json j{{"model", trained.folder.string()}, {"data", trained.series->form().name}, {"split", arguments.part}, {"sequences", r.sequences}};
@@ -64,6 +70,24 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
   const char* head = "result";
   for (const std::string& line : r.lines()) fmt::print("{:<10}{}\n", std::exchange(head, ""), line);
   return 0;
+}
+
+// A name as a field of a table.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+// Inputs that a forecast needs and does not predict. Masks are not among them.
+std::vector<size_t> given_inputs(const SeriesForm& f) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < f.inputs.size(); ++i)
+    if (std::find(f.feedback.begin(), f.feedback.end(), int64_t(i)) == f.feedback.end() &&
+        std::find(f.masks.begin(), f.masks.end(), int64_t(i)) == f.masks.end())
+      out.push_back(i);
+  return out;
 }
 
 // The model sees the first half of a test sequence, then its own predictions.
@@ -80,40 +104,58 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   if (!possible) fail(ErrorCode::usage, "[sample] {} predicts {}, which is not the next input; ridge eval measures it", arguments.model, f.what);
   if (arguments.sequence >= trained.series->count(SeriesPart::test))
     fail(ErrorCode::usage, "[sample] there is no test sequence {}; there are {}, from 0", arguments.sequence, trained.series->count(SeriesPart::test));
+  const Series& series = *trained.series;
+  show_notices(series);
   SeriesSample s(f);
-  trained.series->fill(SeriesPart::test, arguments.sequence, s);
-  int64_t length = f.length;  // without padding
-  while (length > 1 && std::all_of(s.weight.begin() + (length - 1) * int64_t(f.outputs.size()), s.weight.begin() + length * int64_t(f.outputs.size()),
-                                   [](float w) { return w <= 0; }))
-    --length;
+  series.fill(SeriesPart::test, arguments.sequence, s);
+  const int64_t length = s.steps();
   if (length < f.length) seen = std::max<int64_t>(1, length / 2);
+  const std::vector<double> times = series.times(SeriesPart::test, arguments.sequence, s);
+  const std::vector<size_t> given = given_inputs(f);
+  std::string held;
+  for (const size_t i : given) held += (held.empty() ? "" : ", ") + f.inputs[i];
+  if (!given.empty())
+    fmt::print(stderr, "ridge: the model does not predict {} of its inputs: {}; {}\n", given.size(), held,
+               arguments.given ? fmt::format("they come from the table for {} of the {} steps of the forecast, then keep their last values",
+                                             std::min(steps, length - seen), steps)
+                               : "they keep their last values in the forecast (--given takes them from the table where it has them)");
   const size_t inputs = f.inputs.size(), outputs = f.outputs.size();
   CircuitStream stream(net.rnn);
   std::vector<float> x(inputs + 1), out(outputs);
   std::vector<SeriesPanel> panels;
   for (const std::string& name : f.outputs) panels.push_back({name, {}, {}, {}});
   std::string head = "step,time,free";
-  for (const std::string& name : f.outputs) head += "," + name + "," + name + " truth";
+  for (const std::string& name : f.outputs) head += "," + csv_field(name) + "," + csv_field(name + " truth");
   std::puts(head.c_str());
   double time = 0, free_from = 0;
   for (int64_t t = 0; t < seen + steps; ++t) {
     const bool known = t < length;
     const float dt = known ? s.dt[size_t(t)] : 1;
-    if (t < seen || !known)
-      for (size_t i = 0; i < inputs && known; ++i) x[i] = s.x[size_t(t) * inputs + i];
-    if (t >= seen)
-      for (size_t o = 0; o < outputs; ++o)
-        if (f.feedback[o] >= 0) x[size_t(f.feedback[o])] = out[o];
-    x[inputs] = dt;
-    const std::span<const float> made = stream.step({x.data(), inputs + (net.input ? 1 : 0)}, net.span ? dt : 1);
-    time += dt;
+    const float* row = s.x.data() + size_t(t) * inputs;
+    auto mask = [&](size_t input) { return f.masks.empty() || f.masks[input] < 0 ? nullptr : &x[size_t(f.masks[input])]; };
+    if (t < seen) std::copy_n(row, inputs, x.begin());
+    if (t >= seen) {
+      for (const size_t i : given) {
+        const bool from_table = arguments.given && known;
+        if (from_table) x[i] = row[i];
+        if (float* m = mask(i)) *m = from_table ? row[f.masks[i]] : 0;
+      }
+      for (size_t o = 0; o < outputs; ++o) {
+        if (f.feedback[o] < 0) continue;
+        x[size_t(f.feedback[o])] = out[o];
+        if (float* m = mask(size_t(f.feedback[o]))) *m = 1;
+      }
+    }
+    x[inputs] = float(dt * net.time_scale);
+    const std::span<const float> made = stream.step({x.data(), inputs + (net.input ? 1 : 0)}, net.span ? x[inputs] : 1);
+    time = known ? times[size_t(t)] : time + series.interval();
     if (t == seen) free_from = time;
-    std::string line = fmt::format("{},{:g},{}", t + 1, time, int(t >= seen));
+    std::string line = fmt::format("{},{},{}", t + 1, series.time_text(time), int(t >= seen));
     for (size_t o = 0; o < outputs; ++o) {
       out[o] = made[o] + (net.added.empty() ? 0 : x[size_t(net.added[o])]);
       const bool target = known && s.weight[size_t(t) * outputs + o] > 0;
-      const double truth = target ? trained.series->original(int64_t(o), s.y[size_t(t) * outputs + o]) : std::numeric_limits<double>::quiet_NaN();
-      const double value = trained.series->original(int64_t(o), out[o]);
+      const double truth = target ? series.original(int64_t(o), s.y[size_t(t) * outputs + o]) : std::numeric_limits<double>::quiet_NaN();
+      const double value = series.original(int64_t(o), out[o]);
       panels[o].time.push_back(time), panels[o].prediction.push_back(value), panels[o].truth.push_back(truth);
       line += fmt::format(",{:.6g},{}", value, target ? fmt::format("{:.6g}", truth) : "");
     }
@@ -123,7 +165,9 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   if (panels.size() > kDrawn) panels.resize(kDrawn);
   const std::string file = arguments.svg.empty() ? (std::filesystem::path(arguments.model) / "forecast.svg").string() : arguments.svg;
   write_atomically(file, series_svg(fmt::format("{}: forecast", f.name),
-                                    fmt::format("{} seen, then {} of its own", counted(seen, "step"), counted(steps, "prediction")), panels, free_from));
+                                    fmt::format("{} seen, then {} of its own{}", counted(seen, "step"), counted(steps, "prediction"),
+                                                held.empty() ? "" : fmt::format("; {}: {}", held, arguments.given ? "from the table" : "last values")),
+                                    panels, time_labels(series), free_from));
   fmt::print(stderr, "ridge: the picture is {}\n", file);
   return 0;
 }
@@ -155,6 +199,7 @@ Verb circuit_sample_verb() {
   return circuit_verb("sample", "a forecast that feeds on itself, as CSV and picture",
                       {{Kind::positive, "--steps", &a->steps, "steps to forecast; default: half a sequence"},
                        {Kind::range, "--sequence", &a->sequence, "number of the test sequence that it begins with", 0, int64_t(1) << 40},
+                       {Kind::flag, "--given", &a->given, "inputs that the model does not predict come from the table; default: they keep their last values"},
                        {Kind::text, "--svg", &a->svg, "file for the picture; default: forecast.svg in the folder"}},
                       a, run_circuit_sample);
 }
