@@ -52,6 +52,43 @@ void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& s
   if (r.time_steps > 0) r.loop = loop_of(step);
 }
 
+// Batches that are collected with the current weights: a sample is the time of a whole group of steps, with all that its data takes.
+TrainResult measure_feed(const Work& work, TrainStep& step, TrainResult r, ThreadTeam& team, double seconds) {
+  const BenchStep::Collected own = work.collect(step);
+  BatchFeed& feed = *own.feed;
+  int64_t number = 0;
+  double data = 0;
+  auto group = [&] {
+    for (const int64_t end = number + feed.group(); number < end; ++number) {
+      const auto start = Clock::now();
+      const BatchFeed::Batch batch = feed.next(number);
+      data += time_since(start);
+      feed.collected(step.run(batch.tensors));
+    }
+  };
+  group();
+  FmaWindow fma(team, 300, step.options().precision == Precision::bf16 ? DType::bf16 : DType::f32);
+  BandwidthWindow copy(team, Movement::copy, 0.3, array_bytes_of(Movement::copy, step.plan().planned_bytes));
+  std::vector<double> times, roofs;
+  auto least = [&] { return double(feed.group()) * step.min_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
+  const double playing = own.playing_seconds();
+  double total = 0;
+  data = 0;
+  for (double left = least(); times.size() < 5 || total < seconds;) {
+    const auto start = Clock::now();
+    group();
+    times.push_back(time_since(start)), total += times.back();
+    const double right = least();
+    roofs.push_back(0.5 * (left + right) / times.back());
+    left = right;
+  }
+  sum_up(r, times, step, work.units);
+  r.tflops *= double(feed.group());
+  r.roof = summarize(roofs).median, r.steps_s = r.tokens_s, r.frames_s = r.steps_s * own.frames, r.environment = own.environment;
+  r.playing = (own.playing_seconds() - playing) / total, r.preparing = data / total - r.playing;
+  return r;
+}
+
 // Short steps follow each other as in training, several between two measurements of the ceilings.
 TrainResult measure(const Work& work, const config::Resolved& settings, ThreadTeam& team, double seconds) {
   constexpr double kStretch = 0.2;  // seconds of steps in a row
@@ -69,6 +106,13 @@ TrainResult measure(const Work& work, const config::Resolved& settings, ThreadTe
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
   const int64_t before = resident_bytes();  // nothing is mapped yet
+  if (work.collect) {
+    work.start(step);
+    r.planned_bytes = step.plan().planned_bytes;
+    r = measure_feed(work, step, r, team, seconds);
+    r.peak_bytes = resident_bytes() - before;
+    return r;
+  }
   work.start(step);
   for (int i = 0; i < 2; ++i) step.run(work.data);
   r.peak_bytes = resident_bytes() - before, r.planned_bytes = step.plan().planned_bytes;
@@ -187,6 +231,8 @@ std::string to_json(const TrainResult& r) {
   j["others"] = r.others;
   j["planned_bytes"] = r.planned_bytes, j["peak_bytes"] = r.peak_bytes;
   if (r.expected_ms > 0) j["expected_ms"] = r.expected_ms;
+  if (r.steps_s > 0) j["steps_s"] = r.steps_s, j["frames_s"] = r.frames_s, j["environment"] = r.environment;
+  if (r.playing > 0) j["playing"] = r.playing, j["preparing"] = r.preparing, j["learning"] = 1 - r.playing - r.preparing;
   if (r.time_steps > 0) j["sequences_s"] = 1e3 * double(r.batch) / r.ms, j["us_per_time_step"] = 1e3 * r.ms / double(r.time_steps), j["loop"] = r.loop;
   if (!r.rival.empty()) j["rival"] = r.rival;
   return j.dump();
@@ -204,6 +250,10 @@ std::string to_table_line(const TrainResult& r) {
          (r.time_steps > 0 ? fmt::format("\n{:<24} loop {}, {:.1f} sequences/s, {:.2f} us per time step", "", r.loop, 1e3 * double(r.batch) / r.ms,
                                          1e3 * r.ms / double(r.time_steps))
                            : "") +
+         (r.steps_s > 0 ? fmt::format("\n{:<24} {:.0f} steps/s, {:.0f} frames/s: {}", "", r.steps_s, r.frames_s, r.environment) : "") +
+         (r.playing > 0 ? fmt::format("\n{:<24} playing {:.0f} %, preparing minibatches {:.0f} %, learning {:.0f} %", "", 100 * r.playing, 100 * r.preparing,
+                                      100 * (1 - r.playing - r.preparing))
+                        : "") +
          (r.rival.empty() ? "" : fmt::format("\n{:<24} rival: {}", "", r.rival));
 }
 

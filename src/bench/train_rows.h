@@ -1,4 +1,4 @@
-// Whole training steps as benchmark rows: gpt/PRESET, cfc/SIZES.
+// Whole training steps as benchmark rows: gpt/PRESET, cfc/SIZES; and environments alone: pong-env/….
 #pragma once
 #include <functional>
 #include <string>
@@ -16,6 +16,9 @@ struct TrainResult {
   double ms = 0, spread = 0;  // per step: from data in memory to updated weights
   double expected_ms = 0;     // the estimate of `ridge plan`, from current rates; 0: nothing is known about the GPU
   double tokens_s = 0, tflops = 0;
+  double steps_s = 0, frames_s = 0;           // of environments: decisions and frames; 0: there are none
+  std::string environment;                    // which one, and how it is played
+  double playing = 0, preparing = 0;          // shares of the time of an agent's training step; the rest is learning
   int64_t time_steps = 0;                     // of a loop over time; 0: there is none
   std::string loop;                           // how the loop runs: resident, unrolled or stretches
   std::string rival;                          // a command that measures the same work in another program

@@ -72,6 +72,14 @@ struct BenchStep {
   // Compares number formats on the CPU, as a training run would.
   std::function<FormatTrial(ThreadTeam& team, int64_t memory, Figures figures)> try_formats = {};
   std::function<void(size_t parameter, std::span<float> values)> fill = {};  // initial weights; empty: drawn as the parameters' descriptions say
+  // Instead of `batch`, for batches that are collected with the current weights: a row is then a whole group of the feed's steps.
+  struct Collected {
+    std::shared_ptr<BatchFeed> feed;
+    std::function<double()> playing_seconds;  // that the feed has spent in its environments so far
+    double frames = 1;                        // per unit
+    std::string environment;                  // for people
+  };
+  std::function<Collected(TrainStep& step)> collect = {};
 };
 
 struct Task {

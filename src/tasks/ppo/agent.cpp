@@ -146,8 +146,4 @@ Verb ppo_eval_verb() {
           .run = [model, json](config::Sources sources) { return run_agent_eval(*model, *json, config::resolve(sources)); }};
 }
 
-// Whole updates as benchmark rows follow.
-std::vector<BenchRow> ppo_bench_rows(bool) { return {}; }
-BenchStep ppo_bench_step(const BenchRow&, const config::Resolved&) { return {}; }
-
 }  // namespace ridge

@@ -348,7 +348,7 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   std::byte *observation = b.batch[0].data(), *action = b.batch[1].data();
   const float value_mean = b.value_scale[0], value_factor = 1 / b.value_scale[1];
   const double done = double(rollouts_ - 1) / double(std::max<int64_t>(1, args_.iterations - 1));
-  const auto weight = float(args_.final_entropy < 0 ? args_.entropy : args_.entropy + (args_.final_entropy - args_.entropy) * std::min(done, 1.0));
+  const auto weight = float(args_.entropy + (args_.final_entropy.value_or(args_.entropy) - args_.entropy) * std::min(done, 1.0));
   double sum = 0, squares = 0;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t s = b.order[size_t(minibatch * rows + r)], e = s % E, first = s / E * L;

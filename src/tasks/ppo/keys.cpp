@@ -43,7 +43,7 @@ constexpr Key kPpoKeys[] = {
   {.name = "value_clip", .group = kLearning, .type = real, .initial = "0", .help = "largest change of a value that counts; 0: any", .high = 1e9, .used_by = kUse},
   {.name = "value_weight", .group = kLearning, .type = real, .initial = "0.5", .help = "weight of the value's loss", .high = 1e6, .aliases = "vf_coef val_loss_coef", .used_by = kUse},
   {.name = "entropy", .group = kLearning, .type = real, .initial = "0.01", .help = "weight of the entropy bonus", .high = 1e6, .aliases = "ent_coef entropy_coef", .used_by = kUse},
-  {.name = "final_entropy", .group = kLearning, .type = real, .initial = "none", .help = "this weight at the end, reached linearly; none: constant", .words = "none", .high = 1e6, .used_by = kUse},
+  {.name = "final_entropy", .group = kLearning, .type = real, .initial = "none", .help = "this weight at the end, reached linearly; below 0, policies that have decided are favoured; none: constant", .words = "none", .low = -1, .high = 1e6, .used_by = kUse},
   {.name = "target_kl", .group = kLearning, .type = real, .initial = "none", .help = "the rest of a rollout's epochs is left out when the KL divergence of one exceeds this", .words = "none", .high = 1e6, .above_low = true, .used_by = kUse},
   {.name = "adaptive_kl", .group = kLearning, .type = real, .initial = "none", .help = "the learning rate follows the KL divergence per epoch to stay near this; none: only the schedule", .words = "none", .high = 1e6, .above_low = true, .used_by = kUse},
   {.name = "normalize_observations", .group = kLearning, .type = boolean, .initial = "false", .help = "observations are scaled by their running mean and deviation", .used_by = kUse},

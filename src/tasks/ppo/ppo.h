@@ -18,16 +18,17 @@
 namespace ridge {
 
 struct PpoArgs {
-  int64_t instances = 64, horizon = 64;       // decisions of a rollout: instances × horizon
-  int64_t minibatch = 1024, epochs = 4;       // decisions per update, and passes over a rollout
-  int64_t segment = 1;                        // decisions in a row that belong together in a minibatch: 1 without memory
-  double gamma = 0.99, lambda = 0.95;         // discount, and the decay of advantages over time
-  double clip_range = 0.2;                    // of the ratio of probabilities
-  double value_clip = 0;                      // largest change of a value that counts; 0: any
-  double value_weight = 0.5;                  // of the value's loss
-  double entropy = 0.01, final_entropy = -1;  // weight of the entropy bonus, falling linearly to final_entropy; negative: constant
-  double target_kl = 0;                       // a rollout is left when the mean KL divergence of an epoch exceeds it; 0: never
-  double adaptive_kl = 0;                     // the learning rate follows the KL divergence of the epochs; 0: it does not
+  int64_t instances = 64, horizon = 64;  // decisions of a rollout: instances × horizon
+  int64_t minibatch = 1024, epochs = 4;  // decisions per update, and passes over a rollout
+  int64_t segment = 1;                   // decisions in a row that belong together in a minibatch: 1 without memory
+  double gamma = 0.99, lambda = 0.95;    // discount, and the decay of advantages over time
+  double clip_range = 0.2;               // of the ratio of probabilities
+  double value_clip = 0;                 // largest change of a value that counts; 0: any
+  double value_weight = 0.5;             // of the value's loss
+  double entropy = 0.01;                 // weight of the entropy bonus
+  std::optional<double> final_entropy;   // which falls to this linearly; below 0 it favours decided policies. None: it is constant
+  double target_kl = 0;                  // a rollout is left when the mean KL divergence of an epoch exceeds it; 0: never
+  double adaptive_kl = 0;                // the learning rate follows the KL divergence of the epochs; 0: it does not
   bool normalize_observations = false, normalize_values = false, scale_rewards = false;
   int64_t iterations = 1;  // rollouts in the whole run
   uint64_t seed = 1;

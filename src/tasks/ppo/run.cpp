@@ -49,7 +49,7 @@ PpoArgs ppo_args(const Resolved& s) {
   a.epochs = s.get<int64_t>("update_epochs"), a.segment = count_or(s, "segment", s.get<std::string>("recurrent") == "none" ? 1 : a.horizon);
   checked_product(kPpoName, "decisions", {{"instances", a.instances}, {"horizon", a.horizon}, {"update_epochs", a.epochs}});
   a.gamma = s.get<double>("gamma"), a.lambda = s.get<double>("lambda"), a.clip_range = s.get<double>("clip_range"), a.value_clip = s.get<double>("value_clip");
-  a.value_weight = s.get<double>("value_weight"), a.entropy = s.get<double>("entropy"), a.final_entropy = number_or(s, "final_entropy", -1);
+  a.value_weight = s.get<double>("value_weight"), a.entropy = s.get<double>("entropy"), a.final_entropy = s.get<std::optional<double>>("final_entropy");
   a.target_kl = number_or(s, "target_kl", 0), a.adaptive_kl = number_or(s, "adaptive_kl", 0);
   a.normalize_observations = s.get<bool>("normalize_observations"), a.normalize_values = s.get<bool>("normalize_values");
   a.scale_rewards = s.get<bool>("scale_rewards");
