@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "bench/device_ceilings.h"
+#include "bench/env_rows.h"
 #include "machine/memory_budget.h"
 #include "measure/ceilings.h"
 #include "tasks/registry.h"
@@ -208,6 +209,14 @@ void run_train(const Options& options, const RowSettings& settings, const std::f
   if (options.backend->host_memory()) team.emplace(TeamOptions{.threads = options.threads});
   bool any = false;
   std::string rows;
+  for (const EnvRow& row : env_rows()) {
+    rows += " " + row.name;
+    if (!filter(row.name)) continue;
+    any = true;
+    TrainResult r = measure_below_roof([&] { return measure_environment(row, options, team ? &*team : nullptr); });
+    r.name = row.name;
+    sink(r);
+  }
   for (const Task& task : tasks())
     for (const BenchRow& row : task.bench_rows(!team)) {
       rows += " " + row.name;
