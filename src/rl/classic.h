@@ -8,5 +8,8 @@ namespace ridge::rl {
 
 // Classic control, with the equations and limits of Gymnasium.
 std::shared_ptr<const Environment> make_cartpole();
+std::shared_ptr<const Environment> make_acrobot();
+std::shared_ptr<const Environment> make_pendulum();
+std::shared_ptr<const Environment> make_mountain_car(bool continuous);
 
 }  // namespace ridge::rl

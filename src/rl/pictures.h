@@ -1,6 +1,7 @@
 // Pictures of rectangles, drawn by the share of each pixel that they cover.
 #pragma once
 #include <array>
+#include <functional>
 
 #include "rl/numbers.h"
 
@@ -22,6 +23,8 @@ struct Canvas {
   static Tensor covered(const Tensor& centre, const Tensor& half, int64_t pixels, double extent, int axis);
 };
 
+inline constexpr std::array<double, 3> kSky = {236, 240, 244}, kDark = {60, 66, 80}, kBright = {214, 108, 52};
+
 // A picture in colours, painted from back to front.
 class Picture {
  public:
@@ -30,9 +33,15 @@ class Picture {
   void fill(const Tensor& x, const Tensor& y, const Tensor& half_width, const Tensor& half_height, Colour colour);
   void fill(const Tensor& x, const Tensor& y, double half_width, double half_height, Colour colour) { fill(x, y, num(half_width), num(half_height), colour); }
   void fill(const Tensor& x, const Tensor& y, const Tensor& half_width, double half_height, Colour colour) { fill(x, y, half_width, num(half_height), colour); }
-  Tensor bytes() const;  // u8 [instances, height, width, 3]
+  void line(const Tensor& x0, const Tensor& y0, const Tensor& x1, const Tensor& y1, double half_width, Colour colour);  // f32 [instances] each
+  void curve(const std::function<Tensor(const Tensor& x)>& y, double half_width, Colour colour);                        // the same for all instances
+  Tensor bytes() const;                                                                                                 // u8 [instances, height, width, 3]
 
  private:
+  void paint(const Tensor& share, Colour colour);
+  Tensor x_of_columns() const;
+  Tensor y_of_rows() const;
+
   Canvas canvas_;
   int64_t instances_;
   std::array<Tensor, 3> planes_;

@@ -13,6 +13,10 @@ struct Entry {
 
 constexpr Entry kEnvironments[] = {
     {"cartpole", rl::make_cartpole},
+    {"acrobot", rl::make_acrobot},
+    {"pendulum", rl::make_pendulum},
+    {"mountain-car", [] { return rl::make_mountain_car(false); }},
+    {"mountain-car-continuous", [] { return rl::make_mountain_car(true); }},
     {"pong", [] { return make_pong(); }},
     {"pong-pixels", [] { return make_pong({.pixels = 84}); }},
     {"pong-pixels-42", [] { return make_pong({.pixels = 42}); }},
