@@ -258,25 +258,44 @@ struct LtcCell : Cell {
     int64_t lanes = 0, out_lanes = 0;
   };
 
-  // Synapses as lists: the sources of each target [lanes, targets] for the sums, the targets of each source [lanes, sources] for their gradients, so that
-  // neither scatters. Present ones come first; what fills a list up has no weight.
+  // Synapses as lists: the sources of each target [lanes, targets] for the sums and the gradients of parameters, the targets of each source [lanes, sources] for
+  // the gradient of the state, so that no step scatters. Present ones come first; what fills a list up has no weight.
   struct Lists {
     explicit Lists(const Synapses& s)
-        : source(slice(argsort(s.mask, 0, true), 0, 0, s.lanes)), target(slice(argsort(s.mask, 1, true), 1, 0, s.out_lanes)), targets(transpose(target)) {}
-    Tensor by_target(const Tensor& dense) const { return stop_gradient(gather(dense, source, 0)); }
-    Tensor by_source(const Tensor& dense) const { return transpose(gather(dense, target, 1)); }
-    // The sum over sources of weight · sigmoid(sigma · (pre - mu)). Gradients of parameters go to the lists by source.
+        : source(slice(argsort(s.mask, 0, true), 0, 0, s.lanes)),
+          target(slice(argsort(s.mask, 1, true), 1, 0, s.out_lanes)),
+          targets(transpose(target)),
+          sigma(by_target(s.sigma)),
+          mu(by_target(s.mu)) {}
+    Tensor by_target(const Tensor& dense) const { return gather(dense, source, 0); }
+    Tensor by_source(const Tensor& dense) const { return stop_gradient(transpose(gather(dense, target, 1))); }
+    // The sum over sources of weight · sigmoid(sigma · (pre - mu)). The sums of sigma's and mu's gradients lack the factors that are the same for all rows and
+    // steps; two operands that only carry gradients have these factors, so they are multiplied once, after the loop.
     Tensor sums(const Tensor& pre, const Tensor& weight, const Synapses& s) const {
       auto forward = [](const std::vector<Tensor>& in) { return sum(sigmoid(in[4] * (take(in[0], in[1], 1) - in[5])) * in[3], {1}); };
       auto backward = [](const std::vector<Tensor>& in, const Tensor&, const Tensor& d) {
-        const Tensor from = take(d, in[2], 1), x = reshape(in[0], {d.shape()[0], 1, in[0].shape()[1]}) - in[8], active = sigmoid(in[7] * x);
-        const Tensor g = from * in[6], slope = active * (1 - active), steep = slope * in[7];  // what both sums share is computed once
-        return std::vector<Tensor>{sum(g * steep, {1}), {}, {}, {}, {}, {}, sum(from * active, {0}), sum(g * (slope * x), {0}), -sum(g * steep, {0})};
+        auto slope = [](const Tensor& active) { return active * (1 - active); };
+        const Tensor wide = reshape(d, {d.shape()[0], 1, d.shape()[1]});
+        const Tensor x = take(in[0], in[1], 1) - in[5], active = sigmoid(in[4] * x), steep = slope(active);
+        const Tensor own = reshape(in[0], {d.shape()[0], 1, in[0].shape()[1]}) - in[10];
+        return std::vector<Tensor>{sum(take(d, in[2], 1) * in[8] * slope(sigmoid(in[9] * own)), {1}),
+                                   {},
+                                   {},
+                                   sum(wide * active, {0}),
+                                   {},
+                                   {},
+                                   sum(wide * (steep * x), {0}),
+                                   -sum(wide * steep, {0}),
+                                   {},
+                                   {},
+                                   {}};
       };
+      const Tensor w = by_target(weight), still = stop_gradient(w), steepness = stop_gradient(sigma);
       return custom(forward, backward,
-                    {pre, source, targets, by_target(weight), by_target(s.sigma), by_target(s.mu), by_source(weight), by_source(s.sigma), by_source(s.mu)});
+                    {pre, source, targets, w, steepness, stop_gradient(mu), sigma * still, mu * (still * steepness), by_source(weight * s.sigma),
+                     by_source(s.sigma), by_source(s.mu)});
     }
-    Tensor source, target, targets;
+    Tensor source, target, targets, sigma, mu;
   };
   Tensor positive(const Tensor& x) const { return implicit ? softplus(x) : x; }
   // The sums over sources of w · erev and of w, each times the synapse's activation.
