@@ -258,8 +258,8 @@ struct LtcCell : Cell {
     int64_t lanes = 0, out_lanes = 0;
   };
 
-  // Synapses as lists: the sources of each target [lanes, targets] for the sums and the gradients of parameters, the targets of each source [lanes, sources] for
-  // the gradient of the state, so that no step scatters. Present ones come first; what fills a list up has no weight.
+  // Synapses as lists: the sources of each target [lanes, targets] for the sums and the gradients of parameters, the targets of each source [lanes, sources]
+  // for the gradient of the state, so that no step scatters. Present ones come first; what fills a list up has no weight.
   struct Lists {
     explicit Lists(const Synapses& s)
         : source(slice(argsort(s.mask, 0, true), 0, 0, s.lanes)),

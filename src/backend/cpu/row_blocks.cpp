@@ -8,6 +8,7 @@
 
 #include "backend/cpu/build.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/panel_kernel.h"
 #include "backend/cpu/tile_kernel.h"
 #include "base/text.h"
 #include "compile/pipeline.h"
@@ -62,6 +63,7 @@ class RowCheck {
 
   int64_t rows() const { return rows_; }
   int64_t weight_bytes() const { return weight_bytes_; }
+  bool panels() const { return panels_; }                                             // sums over lists, whose vectors hold rows
   double kernel_points() const { return row_points_ / double(axes_.size()); }         // of a row, on average
   double row_points() const { return row_points_; }                                   // of all kernels that are not products
   const std::vector<RowAxis>& axes(size_t kernel) const { return axes_.at(kernel); }  // by tile group
@@ -130,6 +132,7 @@ class RowCheck {
         if (t.domain[a] % rows_ == 0 && t.domain[a] > 0 && check_group(t, operands, {a, t.domain[a] / rows_})) row = {a, t.domain[a] / rows_};
       if (row.axis < 0) return "mixes rows";
       found.push_back(row);
+      panels_ |= kernel.tiles.size() == 1 && runs_as_panel(t);
       row_points_ += double(t.domain.numel()) / double(rows_);
     }
     axes_.push_back(std::move(found));
@@ -166,6 +169,7 @@ class RowCheck {
   std::vector<NodeId> written_;  // owners, sorted
   int64_t rows_ = 0, weight_bytes_ = 0;
   double row_points_ = 0;
+  bool panels_ = false;
   std::vector<std::vector<RowAxis>> axes_;
 };
 
@@ -189,7 +193,8 @@ std::vector<int64_t> choose_blocks(const RowCheck& check) {
   constexpr double kPoints = 4096;
   int64_t rows =
       std::clamp(check.rows() / 4, kRows / 2, check.weight_bytes() > kL2 / 2 ? kRowsOfLarge : kRows);  // at least four blocks, if that leaves a tile each
-  if (check.weight_bytes() == 0) rows = std::max<int64_t>(1, int64_t(kPoints / std::max(1., check.kernel_points())));
+  if (check.weight_bytes() == 0 && check.panels()) rows = kRows / 2;
+  if (check.weight_bytes() == 0 && !check.panels()) rows = std::max<int64_t>(1, int64_t(kPoints / std::max(1., check.kernel_points())));
   const int64_t blocks = std::max<int64_t>(1, (check.rows() + rows - 1) / rows);
   std::vector<int64_t> first;
   for (int64_t i = 0; i <= blocks; ++i) first.push_back(check.rows() * i / blocks);

@@ -2,6 +2,7 @@
 #pragma once
 #include <iterator>
 
+#include "backend/cpu/panel_program.h"
 #include "backend/cpu/tile_program.h"
 #include "base/rng.h"
 #include "machine/features.h"
@@ -38,6 +39,7 @@ struct TileHandlers {
   TileHandler column_reduce[kTileReduces][kTileRegs] = {};                  // over the rows of a, into d[col]
   TileHandler update = nullptr;                                             // aux is a TileUpdate
   TileRandom random = nullptr;
+  PanelHandlers panel[2];  // with vectors of at most eight samples, with whole vectors
 };
 
 const TileHandlers& tile_handlers(IsaTier tier);

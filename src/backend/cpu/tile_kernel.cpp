@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/panel_kernel.h"
 #include "backend/cpu/tile_handlers.h"
 #include "base/error.h"
 
@@ -607,7 +608,11 @@ class Epilogue : public TileEpilogue {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups) { return std::make_unique<TileKernel>(groups); }
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups) {
+  if (groups.size() == 1)
+    if (std::unique_ptr<Kernel> kernel = make_panel_kernel(groups[0])) return kernel;
+  return std::make_unique<TileKernel>(groups);
+}
 std::unique_ptr<TileEpilogue> make_tile_epilogue(const TileGroup& group) { return std::make_unique<Epilogue>(group); }
 
 }  // namespace ridge::cpu

@@ -13,17 +13,17 @@ namespace ridge::cpu {
 using Fill = void(TileHandlers&);
 #if RIDGE_TIERS
 namespace N_AVX3 {
-Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs, fill_panels;
 }
 namespace N_AVX2 {
-Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs, fill_panels;
 }
 namespace N_SSE4 {
-Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs, fill_panels;
 }
 #else
 namespace RIDGE_ONLY_TARGET {
-Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs, fill_panels;
 }
 #endif
 
@@ -39,14 +39,15 @@ TileHandlers filled_by(std::initializer_list<Fill*> parts) {
 
 const TileHandlers& tile_handlers(IsaTier tier) {
 #if RIDGE_TIERS
-  static const TileHandlers avx512 = filled_by({N_AVX3::fill_elementwise, N_AVX3::fill_moves, N_AVX3::fill_reductions, N_AVX3::fill_pairs});
-  static const TileHandlers avx2 = filled_by({N_AVX2::fill_elementwise, N_AVX2::fill_moves, N_AVX2::fill_reductions, N_AVX2::fill_pairs});
-  static const TileHandlers sse4 = filled_by({N_SSE4::fill_elementwise, N_SSE4::fill_moves, N_SSE4::fill_reductions, N_SSE4::fill_pairs});
+  static const TileHandlers avx512 =
+      filled_by({N_AVX3::fill_elementwise, N_AVX3::fill_moves, N_AVX3::fill_reductions, N_AVX3::fill_pairs, N_AVX3::fill_panels});
+  static const TileHandlers avx2 = filled_by({N_AVX2::fill_elementwise, N_AVX2::fill_moves, N_AVX2::fill_reductions, N_AVX2::fill_pairs, N_AVX2::fill_panels});
+  static const TileHandlers sse4 = filled_by({N_SSE4::fill_elementwise, N_SSE4::fill_moves, N_SSE4::fill_reductions, N_SSE4::fill_pairs, N_SSE4::fill_panels});
   return has_avx512(tier) ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
 #else
   (void)tier;
   namespace only = RIDGE_ONLY_TARGET;
-  static const TileHandlers handlers = filled_by({only::fill_elementwise, only::fill_moves, only::fill_reductions, only::fill_pairs});
+  static const TileHandlers handlers = filled_by({only::fill_elementwise, only::fill_moves, only::fill_reductions, only::fill_pairs, only::fill_panels});
   return handlers;
 #endif
 }

@@ -1,0 +1,51 @@
+// Sums over lists, computed in vector registers. A point of such a group is (sample, lane, target): weights vary over lanes and targets, states over samples
+// and targets (or the index that a lane gives), and the sum runs over the lanes or over the samples. A vector holds samples, so a gathered state is one load.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "threads/task.h"
+
+namespace ridge::cpu {
+
+inline constexpr int64_t kPanelUnits = 8;  // vectors that one instruction computes at a time
+
+enum class PanelCode : uint8_t { load, add, sub, sub_from, mul, div, div_into, neg, abs, sqrt, exp, tanh, sigmoid, sum, sum_product, store, store_first };
+// How an instruction's operand is read for the vectors that are computed together: one number or one vector for all of them, numbers or vectors at a stride,
+// or consecutive vectors; each also at an index.
+enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive };
+
+// An instruction changes the current value x, or stores it, or adds it (times the operand) to sum number `sum`.
+struct PanelInstr {
+  PanelCode code = PanelCode::load;
+  PanelKind kind = PanelKind::vector;
+  bool indexed = false, one_index = false;  // one index for all vectors
+  int slot = 0, sum = 0;
+};
+
+// Where an operand's vectors are: p + target · n + lane · l + sample · s + u · u for the u-th of the vectors that are computed together; strides in bytes. An
+// indexed operand adds index · row, where the index (i64) is at index + target · index_n + lane · index_l + u · index_u.
+struct PanelSlot {
+  std::byte* p = nullptr;
+  int64_t n = 0, l = 0, s = 0, u = 0;
+  const std::byte* index = nullptr;
+  int64_t index_n = 0, index_l = 0, index_u = 0, size = 0, row = 0;
+};
+
+struct PanelFrame {
+  const PanelSlot* slots = nullptr;
+  float* sums = nullptr;  // [sum][samples of a vector]
+  Fault* fault = nullptr;
+};
+
+// Runs a program for `count` vectors (1 … kPanelUnits) from (target, lane, sample) on.
+using PanelRun = void (*)(const std::vector<PanelInstr>& program, const PanelFrame& frame, int64_t target, int64_t lane, int64_t sample, int64_t count);
+
+struct PanelHandlers {
+  PanelRun run = nullptr;
+  float (*total)(const float*) = nullptr;  // over the samples of a vector
+  int64_t width = 1;                       // samples of a vector
+};
+
+}  // namespace ridge::cpu

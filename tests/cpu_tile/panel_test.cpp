@@ -1,0 +1,143 @@
+// Sums over lists, which run with samples in vectors, against the scalar evaluator.
+#include "backend/cpu/panel_kernel.h"
+#include "tile_harness.h"
+
+namespace ridge::cpu::tile_test {
+namespace {
+
+int gathered(Build& b, int operand, Shape strides, int index, int64_t size) {
+  const int n = b.load(operand, DType::f32, strides);
+  TileAccess& a = b.g.accesses.back();
+  a.gather = index, a.gather_stride = 1, a.gather_size = size;
+  return n;
+}
+
+// Two weighted sums over the lanes of f(a · (state at the lane's index - c)), and a value that uses both and the target's own state.
+struct LaneCase {
+  Build b;
+  std::vector<Memory> m;
+  LaneCase(int64_t samples, int64_t lanes, int64_t targets, int64_t sources, Op f) : b(Form::column, {samples, lanes, targets}, 1) {
+    const Shape weight{0, targets, 1}, own{targets, 0, 1};
+    const int scale = b.load(b.operand(), DType::f32, weight), index = b.load(b.operand(), DType::i64, weight);
+    const int state = gathered(b, b.operand(), {sources, 0, 0}, index, sources);
+    const int value = b.op(f, b.op(Op::mul, scale, b.op(Op::sub, state, b.load(b.operand(), DType::f32, weight))));
+    const int slope = b.op(Op::mul, value, b.op(Op::sub, b.literal(1), value));  // reads a value again after others
+    const int first = b.reduce(Op::reduce_sum, b.op(Op::mul, value, b.load(b.operand(), DType::f32, weight)));
+    const int second = b.reduce(Op::reduce_sum, b.op(Op::mul, b.load(b.operand(), DType::f32, weight), slope)), plain = b.reduce(Op::reduce_sum, slope);
+    const int mine = b.load(b.operand(), DType::f32, own), bias = b.load(b.operand(), DType::f32, {0, 0, 1});
+    const int total = b.op(Op::add, b.op(Op::mul, second, second), b.literal(2));
+    b.store(b.op(Op::div, b.op(Op::sub, b.op(Op::add, first, bias), b.op(Op::neg, mine)), total), own);
+    b.store(b.op(Op::sub, plain, mine), own);
+    m = {{DType::f32, lanes * targets},   {DType::i64, lanes * targets},  {DType::f32, samples * sources}, {DType::f32, lanes * targets},
+         {DType::f32, lanes * targets},   {DType::f32, lanes * targets},  {DType::f32, samples * targets}, {DType::f32, targets},
+         {DType::f32, samples * targets}, {DType::f32, samples * targets}};
+    for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 1));
+    m[1].fill(99, 0, double(sources));
+  }
+};
+
+// For each lane and target the sums over all samples.
+struct SampleCase {
+  Build b;
+  std::vector<Memory> m;
+  SampleCase(int64_t lanes, int64_t samples, int64_t targets, int64_t sources) : b(Form::column, {lanes, samples, targets}, 1) {
+    const Shape weight{targets, 0, 1}, state{0, targets, 1};
+    const int index = b.load(b.operand(), DType::i64, weight), source = gathered(b, b.operand(), {0, sources, 0}, index, sources);
+    const int table = gathered(b, b.operand(), {0, 0, 1}, index, sources);  // a weight at the index
+    b.g.accesses.back().gather_stride = targets;
+    const int x = b.op(Op::sub, source, table), active = b.op(Op::sigmoid, b.op(Op::mul, b.load(b.operand(), DType::f32, weight), x));
+    const int d = b.load(b.operand(), DType::f32, state), one = b.reduce(Op::reduce_sum, b.op(Op::mul, d, active));
+    const int two = b.reduce(Op::reduce_sum, b.op(Op::mul, d, b.op(Op::mul, active, x)));
+    b.store(b.op(Op::neg, one), weight);
+    b.store(b.op(Op::add, b.op(Op::mul, two, b.load(3, DType::f32, weight)), one), weight);
+    m = {{DType::i64, lanes * targets},   {DType::f32, samples * sources}, {DType::f32, sources * targets}, {DType::f32, lanes * targets},
+         {DType::f32, samples * targets}, {DType::f32, lanes * targets},   {DType::f32, lanes * targets}};
+    for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 11));
+    m[0].fill(98, 0, double(sources));
+  }
+};
+
+TEST(Panel, SumsOverLanes) {
+  for (int64_t samples : {8, 9, 16, 17, 33})
+    for (int64_t lanes : {2, 7, 8, 9, 25})
+      for (int64_t targets : {2, 5, 66}) {
+        LaneCase c(samples, lanes, targets, targets + 3, lanes % 2 ? Op::sigmoid : Op::tanh);
+        ASSERT_TRUE(runs_as_panel(c.b.g)) << to_string(c.b.g);
+        check(c.b.g, c.m, 2e-6 * double(lanes));
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(Panel, SumsOverSamples) {
+  for (int64_t samples : {8, 16, 24, 1024, 1096})
+    for (int64_t lanes : {2, 9})
+      for (int64_t targets : {2, 7, 33}) {
+        SampleCase c(lanes, samples, targets, targets + 2);
+        ASSERT_TRUE(runs_as_panel(c.b.g)) << to_string(c.b.g);
+        check(c.b.g, c.m, 2e-6 * std::sqrt(double(samples)) + 1e-5);
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(Panel, RefusesOtherForms) {
+  EXPECT_FALSE(runs_as_panel(LaneCase(7, 9, 5, 8, Op::sigmoid).b.g)) << "fewer samples than a vector";
+  EXPECT_FALSE(runs_as_panel(SampleCase(3, 20, 5, 8).b.g)) << "sums over samples have no tail";
+  EXPECT_FALSE(runs_as_panel(LaneCase(16, 9, 5, 8, Op::softplus).b.g)) << "a function that panels do not have";
+}
+
+TEST(Panel, ReportsABadIndex) {
+  LaneCase lane(16, 9, 5, 8, Op::sigmoid);
+  lane.m[1].at<int64_t>(17) = 8;
+  Outcome o = run(lane.b.g, lane.m);
+  EXPECT_TRUE(o.fault);
+  EXPECT_EQ(o.value, 8);
+  EXPECT_EQ(o.limit, 8);
+  SampleCase sample(3, 16, 5, 7);
+  sample.m[0].at<int64_t>(2) = -1;
+  o = run(sample.b.g, sample.m);
+  EXPECT_TRUE(o.fault);
+  EXPECT_EQ(o.value, -1);
+  EXPECT_EQ(o.limit, 7);
+}
+
+TEST(Panel, KeepsNanInItsSample) {
+  LaneCase c(17, 4, 6, 6, Op::sigmoid);
+  for (int64_t s = 0; s < 6; ++s) c.m[2].set(5 * 6 + s, std::numeric_limits<double>::quiet_NaN());
+  run(c.b.g, c.m);
+  for (int64_t i = 0; i < c.m[8].size; ++i) EXPECT_EQ(std::isnan(c.m[8].get(i)), i / 6 == 5) << i;
+}
+
+// The stated error of the functions: half of the value from each of two lanes, which is exact.
+TEST(Panel, ErrorOfFunctions) {
+  std::vector<float> x;
+  for (uint64_t bits = 0; bits < 0x100000000; bits += 400009) {
+    const float f = std::bit_cast<float>(uint32_t(bits));
+    if (std::isfinite(f) && (f == 0 || std::fabs(f) >= std::numeric_limits<float>::min())) x.push_back(f);
+  }
+  for (int i = -20000; i <= 20000; ++i) x.push_back(float(i) * 0.00501f);
+  x.resize(x.size() / 8 * 8);
+  const int64_t n = int64_t(x.size()) / 2;
+  for (Op f : {Op::sigmoid, Op::tanh, Op::exp}) {
+    Build b(Form::column, {n, 2, 2}, 1);
+    const int index = b.load(b.operand(), DType::i64, {0, 0, 1}), state = gathered(b, b.operand(), {2, 0, 0}, index, 2);
+    b.store(b.reduce(Op::reduce_sum, b.op(Op::mul, b.op(f, state), b.load(b.operand(), DType::f32, {0, 2, 1}))), {2, 0, 1});
+    ASSERT_TRUE(runs_as_panel(b.g));
+    std::vector<Memory> m{{DType::i64, 2}, {DType::f32, 2 * n}, {DType::f32, 4}, {DType::f32, 2 * n}};
+    m[0].at<int64_t>(0) = 0, m[0].at<int64_t>(1) = 1;
+    std::memcpy(m[1].data(), x.data(), size_t(n) * 8);
+    for (int i = 0; i < 4; ++i) m[2].set(i, 0.5);
+    run(b.g, m);
+    double worst = 0;
+    for (int64_t i = 0; i < 2 * n; ++i) {
+      const double v = x[size_t(i)], want = f == Op::sigmoid ? 1 / (1 + std::exp(-v)) : f == Op::tanh ? std::tanh(v) : std::exp(v), got = m[3].get(i);
+      if (want < 1e-37 && want > -1e-37 && std::fabs(got) < 2e-37 && f != Op::tanh) continue;  // halves of these are denormal
+      if (want > 3e38) continue;
+      worst = std::max(worst, std::fabs(got - want) / std::ldexp(1.0, std::max(std::ilogb(want == 0 ? 1e-38 : want), -126) - 23));
+    }
+    EXPECT_LE(worst, f == Op::exp ? 2 : 3) << name(f);
+    RecordProperty(std::string(name(f)), std::to_string(worst));
+  }
+}
+
+}  // namespace
+}  // namespace ridge::cpu::tile_test
