@@ -126,6 +126,8 @@ TEST_F(CircuitTask, EveryCellTrains) {
   RunSummary s;
   train({"preset=irregular", "length=4", "batch=4", "steps=1", "warmup=0", "wiring=auto:12,2"}, s);
   EXPECT_EQ(s.outcome.steps, 1);
+  train({"preset=xor", "length=4", "units=4", "batch=4", "steps=1", "warmup=0", "cell=lstm"}, s);  // without the preset's timespans, which it does not take
+  EXPECT_EQ(s.outcome.steps, 1);
 }
 
 TEST_F(CircuitTask, MistakesAreExplained) {

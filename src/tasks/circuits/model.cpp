@@ -125,7 +125,7 @@ CircuitNet make_net(const config::Resolved& s, const Series& series) {
   const bool timed = a.cell != "lstm" && a.cell != "gru" && a.cell != "mingru";
   const std::string time = s.get<std::string>("time");
   bool span = time == "span" || time == "both", input = time == "input" || time == "both";
-  if (time == "auto" && f.timed) span = timed, input = !timed;
+  if ((time == "auto" && f.timed) || (span && !timed && s.setting("time").source.starts_with("preset"))) span = timed, input = !timed;
   if (!span && !input && is_asked(s, "time_scale"))
     fail(ErrorCode::usage, "[cfc] time_scale={} has no effect: the model does not see the time; set time=span, input or both",
          s.get<std::string>("time_scale"));
