@@ -193,7 +193,7 @@ TEST_F(CircuitTask, ResumesWithARenamedTable) {
   EXPECT_TRUE(mentions(refused, "was trained with data was.csv (") && mentions(refused, "without --resume")) << refused;
 }
 
-// About 25 seconds of processor time. Event-coded parity, padded to 16 steps: a model that sees times learns it; one that does not cannot exceed 61 %.
+// About 7 seconds of processor time. Event-coded parity, padded to 16 steps: a model that sees times learns it; one that does not cannot exceed 61 %.
 TEST_F(CircuitTask, LearnsParityFromEventTimes) {
   if (test::sanitized()) GTEST_SKIP() << "takes minutes with a sanitizer";
   const std::vector<std::string> recipe = {"preset=xor", "length=16", "units=32", "activation=relu", "batch=256", "lr=5e-3", "warmup=100", "seed=1"};

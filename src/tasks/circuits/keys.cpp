@@ -56,8 +56,8 @@ constexpr Key kCircuitKeys[] = {
 // telling 3 bits from 4 takes weights so large that training takes ten times as long.
 constexpr Preset kPresets[] = {
     {"xor",
-     "data=xor units=64 mixed_memory=true backbone_units=128 activation=relu time=both time_scale=32 batch=128 steps=12000 lr=1.5e-3 min_lr=1e-5 warmup=100 "
-     "beta2=0.99 clip=0.5 weight_decay=0"},
+     "data=xor units=64 mixed_memory=true backbone_units=128 activation=relu time=both time_scale=32 batch=128 steps=14000 lr=1e-3 min_lr=1e-5 warmup=100 "
+     "beta2=0.99 clip=0.25 weight_decay=0"},
     {"sine", "data=sine units=32 backbone_units=64 activation=tanh batch=64 steps=2000 lr=5e-3 min_lr=1e-5 warmup=50 beta2=0.99 weight_decay=0"},
     {"irregular", "data=irregular units=64 backbone_units=64 activation=tanh batch=64 steps=4000 lr=5e-3 min_lr=1e-5 warmup=50 beta2=0.99 weight_decay=0"},
     {"lorenz",
