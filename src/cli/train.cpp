@@ -78,7 +78,7 @@ void check_data(const Task& task, const std::vector<Part>& parts, const config::
 
 int train_in(const Task& task, const fs::path& out, const config::Resolved& settings, const config::Sources& sources, bool json, bool data_checked = false) {
   const bool resume = settings.get<bool>("resume");
-  std::vector<Part> parts = parts_of(settings, out);
+  std::vector<Part> parts = parts_of(settings, out, task.has_data ? "" : task.run_name(settings));
   if (resume) find_progress(parts, settings, out);
   std::vector<fs::path> places = {out};
   for (const Part& part : parts) places.push_back(part.folder);
@@ -119,7 +119,7 @@ int train_all(const Task& task, config::Sources sources, bool json) {
   if (parts.size() > 1) check_data(task, parts, sources, json);
   std::error_code ignored;
   const bool first = !fs::exists(runs, ignored);
-  const fs::path fresh = new_run_folder(runs, task.run_name(settings), data.empty() ? "builtin" : data.front());
+  const fs::path fresh = new_run_folder(runs, task.run_name(settings), !task.has_data ? "" : data.empty() ? "builtin" : data.front());
   try {
     return train_in(task, fresh, settings, sources, json, true);
   } catch (...) {

@@ -40,14 +40,26 @@ void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
            parts.front().folder.string());
 }
 
+// Whether the run's task was set as it is now: a run that ended by itself has more to do with other settings, such as a larger number of decisions.
+bool is_trained_with(const RunState& state, const config::Resolved& settings) {
+  return std::all_of(state.settings.begin(), state.settings.end(), [&](const auto& setting) {
+    const auto& [key, value] = setting;
+    return key == "seed" || !config::find_key(key) || settings.get<std::string>(key) == value;
+  });
+}
+
 }  // namespace
 
-bool is_finished(const fs::path& folder, const std::optional<RunState>& state, int64_t steps, std::optional<double> target) try {
+bool is_finished(const fs::path& folder, const std::optional<RunState>& state, std::optional<int64_t> steps, std::optional<double> target) try {
   std::ifstream file(folder / "summary.json");
   const auto summary = nlohmann::json::parse(file);
   const int64_t recorded = summary.at("steps").get<int64_t>(), done = state ? state->step.attempted : recorded;
   if (recorded != done || (state && state->validation_due)) return false;  // more steps were done since, or the last ones were lost
-  return done >= steps || (target && is_at_target(summary, *target));
+  if (!steps) {
+    const std::string end = summary.at("end");
+    return end == name(TrainingEnd::finished) || end == name(TrainingEnd::target);
+  }
+  return done >= *steps || (target && is_at_target(summary, *target));
 } catch (const nlohmann::json::exception&) {
   return false;  // the summary is missing or damaged
 }
@@ -61,14 +73,14 @@ std::string word_for(const std::string& data) {
   return word.empty() ? "data" : word;
 }
 
-std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out) {
+std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out, const std::string& name) {
   std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
   if (data.empty()) data = {"builtin"};
   const int64_t seeds = settings.get<int64_t>("seeds"), first = settings.get<int64_t>("seed");
   std::vector<Part> parts;
   for (const std::string& d : data)
     for (int64_t i = 0; i < seeds; ++i) {
-      Part part{d, uint64_t(first + i), out};
+      Part part{d, name.empty() ? word_for(d) : name, uint64_t(first + i), out};
       if (data.size() > 1) part.folder /= word_for(d);
       if (seeds > 1) part.folder /= fmt::format("seed_{}", first + i);
       const fs::path wanted = part.folder;
@@ -80,19 +92,20 @@ std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out
 }
 
 void find_progress(std::vector<Part>& parts, const config::Resolved& settings, const fs::path& out) {
-  const int64_t steps = settings.get<std::optional<int64_t>>("steps").value_or(0);
+  const std::optional<int64_t> steps = settings.get<std::optional<int64_t>>("steps");
   for (Part& part : parts) {
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
-    part.finished = parts.size() > 1 && is_finished(part.folder, newest_state(part.folder), steps, settings.get<std::optional<double>>("target_loss"));
+    const std::optional<RunState> state = newest_state(part.folder);
+    part.finished = parts.size() > 1 && is_finished(part.folder, state, steps, settings.get<std::optional<double>>("target_loss"));
+    if (part.finished && !steps && state) part.finished = is_trained_with(*state, settings);
     if (!part.begun && !part.finished && was_trained(part.folder))
       fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to resume from; init_from={0} starts a new run from its weights",
            part.folder.string());
   }
   refuse_others(parts, out);
   if (std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.finished; }))
-    fail(ErrorCode::usage,
-         "[resume] all {} runs in {} are finished; to continue, set steps=N with a larger N, more seeds, or another target_loss if one was reached",
-         parts.size(), out.string());
+    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; to continue, {}, more seeds, or another target if one was reached", parts.size(),
+         out.string(), steps ? "set steps=N with a larger N" : "ask for a longer run");
 }
 
 config::Resolved settings_of(const Part& part, config::Sources sources) {

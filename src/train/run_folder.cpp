@@ -144,7 +144,7 @@ void make_run_folder(const fs::path& folder) {
 
 fs::path new_run_folder(const fs::path& runs, const std::string& model, const std::string& data) {
   const std::string stamp = fmt::format("{:%Y%m%d_%H%M%S}", fmt::localtime(std::time(nullptr)));
-  const fs::path base = runs / fmt::format("{}_{}_{:.80}", stamp, model, word_for(data));
+  const fs::path base = runs / (data.empty() ? fmt::format("{}_{:.80}", stamp, word_for(model)) : fmt::format("{}_{}_{:.80}", stamp, model, word_for(data)));
   make_run_folder(base.parent_path());
   fs::path folder = base;
   std::error_code error;
@@ -240,7 +240,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
 void finish_experiment(const fs::path& out, const std::vector<Part>& parts, const RunOutput& output) {
   std::vector<ExperimentRun> done;
   std::vector<fs::path> folders;
-  for (const Part& part : parts) done.push_back(read_experiment_run(part.folder, word_for(part.data))), folders.push_back(part.folder);
+  for (const Part& part : parts) done.push_back(read_experiment_run(part.folder, part.name)), folders.push_back(part.folder);
   if (parts.size() > 1 && output.show && !is_quiet(output)) show_means(done, output.json);
   make_run_folder(out);
   write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");

@@ -14,7 +14,8 @@
 namespace ridge {
 
 void make_run_folder(const std::filesystem::path& folder);
-std::filesystem::path new_run_folder(const std::filesystem::path& runs, const std::string& model, const std::string& data);  // named after the current time
+// Named after the current time, the model and the data; without data (empty): after time and model.
+std::filesystem::path new_run_folder(const std::filesystem::path& runs, const std::string& model, const std::string& data);
 
 // The first existing file that a run would overwrite and that no run wrote. A run's config.yaml is recognised by its first line.
 std::optional<std::string> conflicting_file(const std::filesystem::path& place, bool is_part, const config::Resolved& settings);

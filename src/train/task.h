@@ -97,6 +97,7 @@ struct Task {
   std::vector<BenchRow> (*bench_rows)(bool gpu);
   BenchStep (*bench_step)(const BenchRow& row, const config::Resolved& settings);
   bool (*owns)(const std::filesystem::path& model) = nullptr;  // whether a run or model folder is this task's; null: all that no other task owns
+  bool has_data = true;                                        // false: run_name() says what is trained, and the setting `data` has no meaning
 };
 
 // Plans a run and allocates its memory. If other programs have taken that memory meanwhile, plans again and reports it. `plan` replaces its run each time.

@@ -77,6 +77,33 @@ TEST_F(AgentTask, ResumesWithTheSameBits) {
   }
 }
 
+TEST_F(AgentTask, AnExperimentGoesOnWithItsInterruptedRuns) {
+  RunSummary s;
+  train(with(kTiny, {"seed=3"}), s, "many/seed_3");
+  train(with(kTiny, {"seed=4", "max_minutes=1e-9"}), s, "many/seed_4");
+  ASSERT_EQ(s.outcome.end, Outcome::End::time);
+  auto finished = [&](const std::vector<std::string>& more) {
+    const config::Resolved now = settings(with(with(kTiny, {"seeds=3"}), more));
+    std::vector<Part> parts = parts_of(now, folder_ / "many", "cartpole");
+    find_progress(parts, now, folder_ / "many");
+    std::vector<bool> all;
+    for (const Part& part : parts) all.push_back(part.finished);
+    EXPECT_TRUE(parts[1].begun && !parts[2].begun);
+    EXPECT_EQ(parts[0].name, "cartpole");
+    return all;
+  };
+  EXPECT_EQ(finished({}), (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(finished({"decisions=1024"}), (std::vector<bool>{false, false, false})) << "a longer run was asked for";
+}
+
+TEST_F(AgentTask, FoldersAreNamedAfterTheEnvironmentAlone) {
+  const Task& task = find_task(kPpoName);
+  EXPECT_FALSE(task.has_data);
+  const std::string name = new_run_folder(folder_ / "runs", task.run_name(settings(kTiny)), "").filename();
+  EXPECT_TRUE(name.ends_with("_cartpole")) << name;
+  EXPECT_EQ(std::ranges::count(name, '_'), 2) << name;  // day, time, environment
+}
+
 TEST_F(AgentTask, LeavesAnAgentThatCanBeEvaluated) {
   RunSummary s;
   train(with(kTiny, {"normalize_observations=true"}), s, "run");
@@ -103,6 +130,7 @@ TEST_F(AgentTask, RefusesSettingsThatMakeNoSense) {
   for (const auto& [word, text] : {std::pair("minibatch=50", "minibatch=50 does not divide"),
                                    {"env=pogn", "pong"},
                                    {"steps=10", "decisions=N"},
+                                   {"data=my.txt", "env=NAME"},
                                    {"network=nature", "does not fit observations"},
                                    {"segment=4", "needs a recurrent layer"}}) {
     const config::Resolved s = settings(with(kTiny, {word}));

@@ -80,6 +80,8 @@ class PpoRun final : public TaskRun {
       if (s.get<std::string>(key) != "auto")
         fail(ErrorCode::usage, "[ppo] {}={} has no meaning here: set decisions=N for the length of a run and minibatch=N for decisions per update", key,
              s.get<std::string>(key));
+    if (const std::string data = s.get<std::string>("data"); data != "builtin")
+      fail(ErrorCode::usage, "[ppo] data={} has no meaning here: an agent learns from what it plays, env=NAME", data);
     unit = "steps";
     RunPlanner planner(s, o, *this);
     planner.read_earlier();
@@ -266,7 +268,8 @@ Task ppo_task() {
           .run_name = [](const Resolved& settings) { return settings.get<std::string>("env"); },
           .bench_rows = ppo_bench_rows,
           .bench_step = ppo_bench_step,
-          .owns = is_agent};
+          .owns = is_agent,
+          .has_data = false};
 }
 
 }  // namespace ridge

@@ -25,7 +25,7 @@ ExperimentResult experiment(const ExperimentArgs& args, const std::function<Trai
   std::vector<double> scores, losses;
   for (int i = 0; i < args.seeds; ++i) {
     const uint64_t seed = args.first_seed + uint64_t(i);
-    parts.push_back({args.out, seed, std::filesystem::path(args.out) / fmt::format("seed_{}", seed)});
+    parts.push_back({args.out, word_for(args.out), seed, std::filesystem::path(args.out) / fmt::format("seed_{}", seed)});
     const TrainingResult& r = result.runs.emplace_back(train(seed, parts.back().folder.string()));
     if (r.best_score) scores.push_back(*r.best_score);
     losses.push_back(r.train_loss);
