@@ -4,7 +4,7 @@
 find_path(host_headers hwy/highway.h REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/include)
 find_path(gtest_source src/gtest-all.cc REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/src/googletest/googletest)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/host_headers)
-foreach(package hwy fmt spdlog nlohmann gtest hwloc hwloc.h sqlite3.h yaml-cpp xxhash.h)
+foreach(package hwy fmt spdlog nlohmann gtest hwloc hwloc.h sqlite3.h yaml-cpp xxhash.h gif_lib.h)
   file(CREATE_LINK ${host_headers}/${package} ${PROJECT_BINARY_DIR}/host_headers/${package} SYMBOLIC)
 endforeach()
 # hwloc has one header per architecture; the host's is valid for arm64 too.

@@ -2,7 +2,7 @@
 # $root, the project's folder.
 
 build_packages=(g++ cmake ninja-build ccache libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libhwy-dev libhwloc-dev libsqlite3-dev
-                libyaml-cpp-dev libxxhash-dev libgtest-dev)
+                libyaml-cpp-dev libxxhash-dev libgif-dev libgtest-dev)
 test_packages=(clang-format binutils python3)
 arm_packages=(g++-aarch64-linux-gnu qemu-user googletest)
 tidy_packages=(clang-tidy-16)  # earlier versions lack C++20 features that are used

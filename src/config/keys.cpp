@@ -108,7 +108,7 @@ constexpr Key kSharedKeys[] = {
    .aliases = "level", .synonyms = "warn=warning", .used_by = "train"},
 
   {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "device to compute on; auto: the one with the shortest expected step time",
-   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "bench, demo, doctor, eval, plan, sample, train", .remark = device_exists},
+   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "bench, demo, doctor, eval, plan, sample, train, watch", .remark = device_exists},
   {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "fail instead of falling back to another device, precision or kernel", .used_by = "demo, doctor, eval, plan, sample, train"},
   {.name = "precision", .group = kDevice, .type = choice, .initial = "auto", .help = "number format of activations and matmuls; weights and moments stay fp32",
    .words = "auto|fp32|tf32|bf16|fp16", .aliases = "dtype default_dtype",
@@ -134,7 +134,7 @@ constexpr Key kSharedKeys[] = {
    .used_by = "bench, plan, train", .remark = needs_gpu_to_offload},
 
   {.name = "threads", .group = kThreads, .type = integer, .initial = "auto", .help = "compute threads: a number; performance: one per core of the fastest kind; all: every hardware thread; auto: the fastest by measurement",
-   .words = "auto|performance|all", .low = 1, .high = 4096, .aliases = "num_threads", .foreign_variable = "OMP_NUM_THREADS", .used_by = "bench, demo, doctor, eval, plan, probe, sample, train", .remark = threads_exist},
+   .words = "auto|performance|all", .low = 1, .high = 4096, .aliases = "num_threads", .foreign_variable = "OMP_NUM_THREADS", .used_by = "bench, demo, doctor, eval, plan, probe, sample, train, watch", .remark = threads_exist},
   {.name = "affinity", .group = kThreads, .type = choice, .initial = "auto", .help = "how threads are pinned to cores", .words = "auto|none|compact|spread",
    .aliases = "omp_proc_bind", .synonyms = "true=compact close=compact false=none", .used_by = "demo, doctor, eval, plan, sample, train"},
   {.name = "wait", .group = kThreads, .type = choice, .initial = "auto", .help = "whether waiting threads spin (active) or sleep (passive)", .words = "auto|active|passive",

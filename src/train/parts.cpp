@@ -104,8 +104,8 @@ void find_progress(std::vector<Part>& parts, const config::Resolved& settings, c
   }
   refuse_others(parts, out);
   if (std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.finished; }))
-    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; to continue, {}, more seeds, or another target if one was reached", parts.size(),
-         out.string(), steps ? "set steps=N with a larger N" : "ask for a longer run");
+    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; to continue, {}", parts.size(), out.string(),
+         steps ? "set steps=N with a larger N, more seeds, or another target_loss if one was reached" : "ask for a longer run or more seeds");
 }
 
 config::Resolved settings_of(const Part& part, config::Sources sources) {

@@ -230,6 +230,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
     if (const std::string name = run.artifact(); !name.empty() && result.outcome.end != Outcome::End::diverged)
       result.has_artifact = outputs.write_last(name + "/", [&] { run.write_artifact(folder / name); });
     outputs.write_last("summary.json", [&] { write_atomically((folder / "summary.json").string(), summary_json(result.summary).dump(2) + "\n"); });
+    if (result.outcome.end != Outcome::End::diverged) outputs.write_last("a picture", [&] { run.write_pictures(folder); });
     outputs.write_last("a plot", [&] { write_loss_plots(folder, {folder}); });
     if (events) outputs.write_last("the last TensorBoard events", [&] { events->flush(); });
   }

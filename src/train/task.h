@@ -35,6 +35,7 @@ class TaskRun : public PlannedRun {
   virtual std::string artifact() const { return {}; }
   virtual void write_artifact(const std::filesystem::path& folder) { (void)folder; }
   virtual std::string artifact_remedy() const { return {}; }
+  virtual void write_pictures(const std::filesystem::path& folder) { (void)folder; }  // of the trained model, at the end of a run, into its folder
 };
 
 // A task-specific command. `run` is called with the settings of the command line.

@@ -117,6 +117,19 @@ TEST_F(AgentTask, LeavesAnAgentThatCanBeEvaluated) {
   EXPECT_NE(agent.observations.mean[0], 0) << "statistics of the observations belong to the agent";
 }
 
+TEST_F(AgentTask, RecordsTheBestAndTheLastWeights) {
+  RunSummary s;
+  const std::vector<std::string> words = with(kTiny, {"env=pong", "lr=0.05", "update_epochs=1"});
+  const std::vector<float> expected = weights(*train(words, s));
+  const auto run = train(words, s, "run");
+  EXPECT_EQ(weights(*run), expected) << "recording the best weights leaves the last ones in place";
+  for (const char* name : {"best.gif", "last.gif"}) {
+    EXPECT_TRUE(std::ranges::any_of(s.files, [&](const auto& file) { return file.first == name; })) << name;
+    ASSERT_TRUE(std::filesystem::exists((folder_ / "run") + "/" + name)) << name;
+    EXPECT_LT(std::filesystem::file_size((folder_ / "run") + "/" + name), 500'000u);
+  }
+}
+
 TEST_F(AgentTask, AStoppedEpochChangesNothing) {
   RunSummary all, stopped;
   // A limit that every first epoch exceeds: only the first of two passes over each rollout counts, as if there were one.

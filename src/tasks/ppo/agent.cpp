@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "measure/default_team.h"
 #include "ridge/trainer.h"
-#include "step/compiled_step.h"
 #include "tasks/ppo/task.h"
 #include "train/checkpoint.h"
 #include "train/command_settings.h"
@@ -43,7 +42,8 @@ bool is_agent(const fs::path& model) try { return folder_of_agent(model).has_val
   return false;  // a word of a command line may be anything
 }
 
-std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations) {
+std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations,
+                       const RunningMoments* values) {
   const EnvOptions& o = instances.options();
   nlohmann::ordered_json j{
       {"environment", instances.spec().name},
@@ -52,6 +52,7 @@ std::string agent_json(const Policy& policy, const Instances& instances, const P
       {"policy", nlohmann::ordered_json::parse(policy.args().json())},
       {"normalize_observations", args.normalize_observations},
       {"seed", args.seed}};
+  if (values) j["values"] = {{"mean", values->mean}, {"variance", values->variance}};
   if (observations) j["observations"] = {{"mean", observations->mean}, {"variance", observations->variance}};
   return j.dump(1);
 }
@@ -78,16 +79,20 @@ TrainedAgent load_agent(const fs::path& model) try {
   t.args.seed = j.at("seed"), t.args.normalize_observations = j.at("normalize_observations");
   t.args.instances = t.args.horizon = t.args.minibatch = t.args.epochs = 1;
   t.observations = RunningMoments(size_t(t.instances->spec().observation.numel()));
-  if (!t.args.normalize_observations) return t;
   if (j.contains("observations")) {
-    t.observations.mean = j.at("observations").at("mean").get<std::vector<double>>();
-    t.observations.variance = j.at("observations").at("variance").get<std::vector<double>>();
+    for (const auto& [name, moments] : {std::pair("observations", &t.observations), {"values", &t.values}})
+      if (j.contains(name)) {
+        moments->mean = j.at(name).at("mean").get<std::vector<double>>();
+        moments->variance = j.at(name).at("variance").get<std::vector<double>>();
+      }
   } else {  // a checkpoint
     const SafetensorsFile state((*folder / "task.safetensors").string());
-    for (const auto& [name, values] : {std::pair("observations.mean", &t.observations.mean), {"observations.variance", &t.observations.variance}}) {
+    for (const auto& [name, values] : {std::pair("observations.mean", &t.observations.mean),
+                                       {"observations.variance", &t.observations.variance},
+                                       {"values.mean", &t.values.mean},
+                                       {"values.variance", &t.values.variance}}) {
       const SafetensorView& view = state.at(name);
-      if (view.data.size() != values->size() * sizeof(double))
-        fail(ErrorCode::io, "[ppo] {} in {} has another size than the observations", name, folder->string());
+      if (view.data.size() != values->size() * sizeof(double)) fail(ErrorCode::io, "[ppo] {} in {} has another size than expected", name, folder->string());
       std::memcpy(values->data(), view.data.data(), view.data.size());
     }
   }
@@ -96,25 +101,31 @@ TrainedAgent load_agent(const fs::path& model) try {
   fail(ErrorCode::io, "[ppo] the description of {} is damaged: {}", model.string(), e.what());
 }
 
+std::vector<Tensor> TrainedAgent::tensors() const {
+  std::vector<Tensor> all;
+  for (const NamedTensor& w : parameters(*policy)) all.push_back(*w.tensor);
+  return all;
+}
+
+std::shared_ptr<CompiledStep::State> TrainedAgent::hold(const std::string& device) const {
+  const std::vector<NamedTensor> weights = parameters(*policy);
+  const Step learnt(weights, adamw(), [this](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
+  StepOptions options;
+  options.evaluation = false;
+  const std::shared_ptr<CompiledStep::State> held = compile_step(learnt, ppo_batch(*policy, args), options, step_device(device == "auto" ? "cpu" : device));
+  for (size_t i = 0; i < weights.size(); ++i)
+    held->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), size_t(weights[i].tensor->size())});
+  return held;
+}
+
 namespace {
 
 int run_agent_eval(const std::string& model, bool json, const config::Resolved& s) {
   note_unused(s, "eval");
   request_default_threads(thread_request(s));
-  const std::string device = s.get<std::string>("device");
   const TrainedAgent agent = load_agent(model);
-  const std::vector<NamedTensor> weights = parameters(*agent.policy);
-  std::vector<Tensor> tensors;
-  for (const NamedTensor& w : weights) tensors.push_back(*w.tensor);
-  // A step whose only purpose is to hold the weights on a device.
-  const Step learnt(weights, adamw(), [&](const std::vector<Tensor>& batch) { return ppo_loss(*agent.policy, agent.args, batch); });
-  StepOptions options;
-  options.evaluation = false;
-  const std::shared_ptr<CompiledStep::State> held =
-      compile_step(learnt, ppo_batch(*agent.policy, agent.args), options, step_device(device == "auto" ? "cpu" : device));
-  for (size_t i = 0; i < weights.size(); ++i)
-    held->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), size_t(weights[i].tensor->size())});
-  Collector collector(held->step, agent.policy, tensors, *agent.instances, agent.args);
+  const std::shared_ptr<CompiledStep::State> held = agent.hold(s.get<std::string>("device"));
+  Collector collector(held->step, agent.policy, agent.tensors(), *agent.instances, agent.args);
   collector.begin();
   collector.use_observations(agent.observations);
   const int64_t episodes = s.get<int64_t>("episodes");

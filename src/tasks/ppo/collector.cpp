@@ -20,10 +20,10 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint32_t kOrderStream = 0x504F;                           // of the permutations; its seed is not that of the draws
-constexpr int64_t kPlayers = 100, kFirstPlayer = int64_t(1) << 30;  // instances that are evaluated: no other has their numbers
-constexpr int64_t kPlayedAtOnce = 128;                              // decisions
-constexpr double kLargestObservation = 10;                          // of normalised ones
+constexpr uint32_t kOrderStream = 0x504F;   // of the permutations; its seed is not that of the draws
+constexpr int64_t kPlayers = 100;           // instances that are evaluated
+constexpr int64_t kPlayedAtOnce = 128;      // decisions
+constexpr double kLargestObservation = 10;  // of normalised ones
 constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
 constexpr int64_t kRolloutsBetweenRequests = 4;  // of validations
 
@@ -434,7 +434,7 @@ void Collector::make_player(bool sampled) {
   constexpr int64_t rows = kPlayers;
   Programs::Play& play = programs_->play[sampled];
   const size_t environment = programs_->environment;
-  auto first_state = [this] { return instances_.start(iota({rows}) + Tensor(double(kFirstPlayer), DType::i64)); };
+  auto first_state = [this] { return instances_.start(iota({rows}) + Tensor(double(kFirstEvaluated), DType::i64)); };
   for (const Tensor& t : first_state()) play.carry.push_back(type_of(t));
   for (const Tensor& t : policy_->zero_state(rows)) play.carry.push_back(type_of(t));
   play.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function([=](const std::vector<Tensor>&) { return first_state(); }, weights_));

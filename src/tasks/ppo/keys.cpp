@@ -51,7 +51,7 @@ constexpr Key kPpoKeys[] = {
   {.name = "scale_rewards", .group = kLearning, .type = boolean, .initial = "false", .help = "rewards are divided by the running deviation of discounted returns", .used_by = kUse},
   {.name = "adam_epsilon", .group = kLearning, .type = real, .initial = "1e-5", .help = "added to the root of Adam's second moment", .high = 1, .above_low = true, .used_by = kUse},
   {.name = "target_score", .group = kLearning, .type = real, .initial = "none", .help = "stop when 100 episodes score this or at most 0.5 less, after the training's own score reached it", .words = "none", .low = -1e9, .high = 1e9, .used_by = "train"},
-  {.name = "episodes", .group = kLearning, .type = integer, .initial = "100", .help = "episodes of an evaluation", .low = 1, .high = 1e6, .used_by = "eval"},
+  {.name = "episodes", .group = kLearning, .type = integer, .initial = "100", .help = "episodes of an evaluation; ridge watch plays 1 unless this is set", .low = 1, .high = 1e6, .used_by = "eval, watch"},
 };
 // clang-format on
 

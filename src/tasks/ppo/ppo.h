@@ -76,6 +76,9 @@ class EpisodeScore {
   std::vector<int64_t> counts_;           // finished so far
 };
 
+// Numbers of instances that are only evaluated, and only shown: their draws are not those of training.
+inline constexpr int64_t kFirstEvaluated = int64_t(1) << 30, kFirstShown = int64_t(1) << 29;
+
 // Episodes played by a policy as it is.
 struct PlayedEpisodes {
   std::vector<float> returns, lengths;
@@ -117,6 +120,7 @@ class Collector final : public BatchFeed {
   const Times& times() const { return times_; }
   int64_t rollouts() const { return rollouts_; }
   const RunningMoments& observations() const { return observations_; }
+  const RunningMoments& values() const { return values_; }
   void use_observations(const RunningMoments& moments);  // of a trained agent
 
  private:

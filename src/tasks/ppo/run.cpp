@@ -10,6 +10,7 @@
 #include "io/safetensors.h"
 #include "ridge/trainer.h"
 #include "step/compiled_step.h"
+#include "tasks/ppo/player.h"
 #include "tasks/ppo/task.h"
 #include "train/checkpoint.h"
 
@@ -19,6 +20,7 @@ namespace {
 using config::Resolved;
 
 constexpr int64_t kEpisodes = 100;     // of a validation
+constexpr int64_t kPictured = 400;     // decisions of a recording, at most
 constexpr double kTargetMargin = 0.5;  // a run is done when the evaluation misses the target by no more than this
 
 int64_t count_or(const Resolved& s, const char* key, int64_t otherwise) { return s.get<std::optional<int64_t>>(key).value_or(otherwise); }
@@ -153,7 +155,7 @@ class PpoRun final : public TaskRun {
     task.validation_data = instances_.describe();
     task.save = [this] { return collector_->save(); };
     task.restore = [this](const SafetensorsFile& file) { collector_->restore(file); };
-    task.texts["agent.json"] = agent_json(*policy_, instances_, args_, nullptr);
+    task.texts["agent.json"] = agent_json(*policy_, instances_, args_, nullptr, nullptr);
     task.identity = {{"environment", instances_.describe()},
                      {"network", policy_->args().json()},
                      {"rollout", fmt::format("{} instances x {} decisions", args_.instances, args_.horizon)}};
@@ -199,6 +201,10 @@ class PpoRun final : public TaskRun {
                      {"checkpoints/", "to resume from, and the best weights"},
                      {"metrics.jsonl", "every update"},
                      {"score.svg", "the learning curve"}};
+    if (has_picture())
+      for (const auto& [name, what] : {std::pair("best.gif", "the best weights play"), {"last.gif", "the last weights play"}})
+        summary.files.emplace_back(name, what);
+    if (has_picture()) summary.next.push_back({fmt::format("ridge watch {}", folder), "plays in the terminal"});
     summary.next.push_back({fmt::format("ridge eval {}", folder), "scores of the best weights, sampled and most likely actions"});
     const bool left = o.steps < trainer.schedule.steps;
     summary.next.push_back(
@@ -219,10 +225,36 @@ class PpoRun final : public TaskRun {
     for (size_t i = 0; i < weights_.size(); ++i)
       views.push_back({weights_[i].name, DType::f32, weights_[i].tensor->shape(), std::as_bytes(std::span(values[i]))});
     write_safetensors((folder / "model.safetensors").string(), views);
-    write_atomically((folder / "agent.json").string(), agent_json(*policy_, instances_, args_, &collector_->observations()));
+    write_atomically((folder / "agent.json").string(), agent_json(*policy_, instances_, args_, &collector_->observations(), &collector_->values()));
+  }
+
+  // The beginning of an episode of the last weights, and one of the best.
+  void write_pictures(const std::filesystem::path& folder) override {
+    if (!has_picture()) return;
+    AgentPlayer player(*step, policy_, tensors_, instances_, args_, {.decisions = kPictured / 4});
+    auto write = [&](const char* name, int64_t instance) {
+      write_atomically((folder / name).string(), record_episodes(player, instances_, instance, 1, kPictured).gif);
+    };
+    player.use_statistics(collector_->observations(), collector_->values());
+    write("last.gif", kFirstShown);
+    std::vector<std::string> notices;
+    const std::optional<StoredCheckpoint> best = CheckpointStore(folder / "checkpoints").best(notices);
+    if (!best) return;
+    const TrainedAgent agent = load_agent(best->folder);
+    player.use_statistics(agent.observations, agent.values);
+    std::vector<std::vector<float>> last;
+    const std::vector<NamedTensor> weights = ridge::parameters(*agent.policy);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      step->read(TrainStep::Held::parameter, i, last.emplace_back(size_t(weights[i].tensor->size())));
+      step->write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), last.back().size()});
+    }
+    write("best.gif", kFirstShown + 1);
+    for (size_t i = 0; i < weights.size(); ++i) step->write(TrainStep::Held::parameter, i, last[i]);
   }
 
  private:
+  bool has_picture() const { return instances_.environment().render(instances_.environment_state(instances_.start(iota({1})))).defined(); }
+
   void describe(const Resolved& s, RunPlanner& planner) {
     const PolicyArgs& p = policy_->args();
     std::string network = p.network == "mlp" ? fmt::format("mlp {}x{} {}", p.hidden, p.layers, p.activation) : p.network;
@@ -262,7 +294,10 @@ Task ppo_task() {
           .keys = config::task_bit(kPpoName),
           .example = "preset=cartpole",
           .register_keys = register_ppo_keys,
-          .verbs = [] { return std::vector<Verb>{ppo_eval_verb()}; },
+          .verbs =
+              [] {
+                return std::vector<Verb>{ppo_eval_verb(), ppo_watch_verb()};
+              },
           .plan = [](const Resolved& settings, const RunOptions& options) -> std::unique_ptr<TaskRun> { return std::make_unique<PpoRun>(settings, options); },
           .check_data = [](const Resolved& settings, const RunOptions&) { make_instances(settings); },
           .run_name = [](const Resolved& settings) { return settings.get<std::string>("env"); },

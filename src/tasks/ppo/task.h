@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "step/compiled_step.h"
 #include "tasks/ppo/ppo.h"
 #include "train/task.h"
 
@@ -17,6 +18,7 @@ void register_ppo_keys();
 std::vector<BenchRow> ppo_bench_rows(bool gpu);
 BenchStep ppo_bench_step(const BenchRow& row, const config::Resolved& settings);
 Verb ppo_eval_verb();
+Verb ppo_watch_verb();
 
 // What settings describe.
 Instances make_instances(const config::Resolved& settings);
@@ -24,16 +26,19 @@ PolicyArgs policy_args(const config::Resolved& settings, const Instances& instan
 PpoArgs ppo_args(const config::Resolved& settings);
 StepOptions ppo_step_options(const config::Resolved& settings);
 
-// A trained agent: a run, one of its checkpoints, or the model folder in it. `statistics`: the observations that it was trained on.
+// A trained agent: a run, one of its checkpoints, or the model folder in it. `observations` and `values`: statistics of what it was trained on.
 bool is_agent(const std::filesystem::path& model);
 struct TrainedAgent {
   std::filesystem::path folder;
   std::unique_ptr<Instances> instances;
   std::shared_ptr<Policy> policy;
   PpoArgs args;
-  RunningMoments observations;
+  RunningMoments observations, values;
+  // A step whose only purpose is to hold the weights on a device.
+  std::shared_ptr<CompiledStep::State> hold(const std::string& device) const;
+  std::vector<Tensor> tensors() const;  // of the policy, in the order of the step's parameters
 };
-std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations);
+std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations, const RunningMoments* values);
 TrainedAgent load_agent(const std::filesystem::path& model);
 
 }  // namespace ridge
