@@ -13,7 +13,7 @@ namespace ridge {
 namespace {
 
 constexpr double kSeenLimit = 10;       // of normalised observations, as in training
-constexpr int64_t kColourSamples = 48;  // pictures that decide the colours of a recording
+constexpr int64_t kColourSamples = 24;  // pictures that decide the colours of a recording
 
 Type type_for(const Tensor& t) { return {t.dtype(), t.shape()}; }
 

@@ -20,7 +20,7 @@ namespace {
 using config::Resolved;
 
 constexpr int64_t kEpisodes = 100;     // of a validation
-constexpr int64_t kPictured = 400;     // decisions of a recording, at most
+constexpr int64_t kPictured = 300;     // decisions of a recording, at most
 constexpr double kTargetMargin = 0.5;  // a run is done when the evaluation misses the target by no more than this
 
 int64_t count_or(const Resolved& s, const char* key, int64_t otherwise) { return s.get<std::optional<int64_t>>(key).value_or(otherwise); }
