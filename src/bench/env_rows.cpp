@@ -18,6 +18,23 @@ namespace ridge::bench {
 
 std::vector<EnvRow> env_rows() { return {{"pong-env/state", "pong", 16384, 64, false}, {"pong-env/pixels", "pong-pixels", 512, 16, true}}; }
 
+namespace {
+
+// Uniform over all actions; u is uniform in [0, 1).
+Tensor random_action(const ActionSpace& space, const Tensor& u) {
+  if (space.kind == ActionSpace::Kind::discrete) return cast(floor(u * full({}, double(space.choices[0]))), DType::i64);
+  std::vector<Tensor> parts;  // the digits of u
+  for (int64_t i = 0; i < space.components(); ++i) {
+    const Tensor digits = u * full({}, double(int64_t(1) << (4 * i))), v = digits - floor(digits);
+    const bool real = space.kind == ActionSpace::Kind::continuous;
+    const double low = real ? space.low[size_t(i)] : 0, size = real ? space.high[size_t(i)] - low : double(space.choices[size_t(i)]);
+    parts.push_back(real ? v * full({}, size) + full({}, low) : cast(floor(v * full({}, size)), DType::i64));
+  }
+  return stack(parts, 1);
+}
+
+}  // namespace
+
 struct EnvProgram::State {
   std::unique_ptr<Executable> program;
   std::unique_ptr<Arena> memory;
@@ -37,8 +54,7 @@ EnvProgram::EnvProgram(const EnvRow& row, Backend& backend) : game_(make_environ
   const TensorFunction decide = [&](const std::vector<Tensor>& carry) {
     const ScanStep step = [&](const std::vector<Tensor>& c, const std::vector<Tensor>&) -> ScanOutput {
       const EnvState s(c.begin(), c.end() - 2);
-      const Tensor choices = full({}, double(game_.spec().actions.choices[0]));
-      const Tensor action = cast(floor(uniform_at(game_.counter(s), game_.instance(s), 100) * choices), DType::i64);
+      const Tensor action = random_action(game_.spec().actions, uniform_at(game_.counter(s), game_.instance(s), 100));
       const Instances::Decision d = game_.step(s, action);
       ScanOutput out{d.state, {}};
       const Tensor over = cast(logical_or(d.terminated, d.truncated), DType::f32);
@@ -99,6 +115,17 @@ std::vector<float> EnvProgram::finished(bool returns) {
   std::vector<float> v(size_t(s.program->input_types()[i].shape[0]));
   s.backend->download(v.data(), s.in[s.turn][i], int64_t(v.size()) * 4);
   return v;
+}
+
+std::vector<std::byte> EnvProgram::state() {
+  State& s = *state_;
+  std::vector<std::byte> all;
+  for (size_t i = 0; i < s.carries; ++i) {
+    const int64_t bytes = s.program->input_types()[i].bytes();
+    all.resize(all.size() + size_t(bytes));
+    s.backend->download(all.data() + all.size() - bytes, s.in[s.turn][i], bytes);
+  }
+  return all;
 }
 
 const Executable& EnvProgram::program() const { return *state_->program; }

@@ -27,6 +27,7 @@ class EnvProgram {
   ~EnvProgram();
   void run();                                 // the next decisions
   std::vector<float> finished(bool returns);  // per instance: the sum of the finished episodes' returns, or their number
+  std::vector<std::byte> state();             // of all instances
   const Executable& program() const;
   const Instances& game() const { return game_; }
 
