@@ -81,6 +81,7 @@ const Command plan_command("plan", "show the memory, time and decisions of a tra
     const Task& task = find_task(*name);
     config::Sources task_sources = sources();
     task_sources.task = task.keys;
+    add_implied(task, task_sources);
     config::Resolved settings = config::resolve(task_sources);
     const bool resume = settings.get<bool>("resume");
     if (resume)

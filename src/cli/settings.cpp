@@ -106,6 +106,13 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   fail(ErrorCode::usage, "[resume] {} is not a run folder: it has no config.yaml; train without --resume to start one", out.string());
 }
 
+void add_implied(const Task& task, config::Sources& sources) {
+  if (!task.implied) return;
+  const Task::Implied implied = task.implied(config::resolve(sources));
+  sources.assumed.insert(sources.assumed.end(), implied.words.begin(), implied.words.end());
+  for (const std::string& line : implied.notes) fmt::print(stderr, "ridge: {}\n", line);
+}
+
 std::string task_words() {
   std::vector<std::string_view> names;
   for (const Task& task : tasks()) names.emplace_back(task.name);

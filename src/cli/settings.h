@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "config/config.h"
 #include "train/command_settings.h"
+#include "train/task.h"
 
 namespace ridge::cli {
 
@@ -14,6 +15,9 @@ std::function<config::Sources()> add_settings(Line line, unsigned task = config:
 
 // Settings for a resumed run: its original settings, unless overridden on this command line. ErrorCode::usage if `out` is not a run.
 config::Resolved resolve_resumed(config::Sources& sources);
+
+// Adds the settings that others imply (Task::implied), and prints what they say on stderr.
+void add_implied(const Task& task, config::Sources& sources);
 
 std::string task_words();  // names of the tasks, for help texts
 

@@ -145,6 +145,7 @@ const Command train_command("train", fmt::format("train a model: ridge train {} 
     const Task& task = find_task(*name);
     config::Sources task_sources = sources();
     task_sources.task = task.keys;
+    add_implied(task, task_sources);
     const int code = train_all(task, std::move(task_sources), *json);
     if (!*json) std::clearerr(stdout);  // unread text is also in the run folder; for JSON the loss must be an error, as a program may have no other source
     return code;

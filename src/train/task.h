@@ -97,6 +97,11 @@ struct Task {
   std::string (*run_name)(const config::Resolved& settings);  // part of the name of a new run folder, such as the preset
   std::vector<BenchRow> (*bench_rows)(bool gpu);
   BenchStep (*bench_step)(const BenchRow& row, const config::Resolved& settings);
+  // Settings that others imply, such as those of another program's file, and remarks about them: weaker than the command line, stronger than files. Null: none.
+  struct Implied {
+    std::vector<std::string> words, notes;
+  };
+  Implied (*implied)(const config::Resolved& settings) = nullptr;
   bool (*owns)(const std::filesystem::path& model) = nullptr;  // whether a run or model folder is this task's; null: all that no other task owns
   bool has_data = true;                                        // false: run_name() says what is trained, and the setting `data` has no meaning
 };

@@ -14,6 +14,8 @@ constexpr std::string_view kAgent = "Agent (ppo)", kGame = "Environment (ppo)", 
 constexpr Key kPpoKeys[] = {
   {.name = "preset", .group = kAgent, .type = choice, .initial = "pong-state", .help = "an environment with a recipe that learns it; individual keys override it",
    .words = "pong-state|pong|pong-classic|cartpole|acrobot|pendulum|mountain-car|breakout", .used_by = kUse},
+  {.name = "spec", .group = kAgent, .type = text, .initial = "", .help = "a spec file of SLM-Lab and the name of a spec in it, as FILE:NAME; other settings override it", .used_by = kUse},
+  {.name = "spec_variables", .group = kAgent, .type = list, .initial = "", .help = "values for ${name} in the spec file: name=value", .used_by = kUse},
   {.name = "network", .group = kAgent, .type = choice, .initial = "mlp", .help = "mlp for numbers; for pictures nature (three convolutions and 512 units) or small (two and 256)", .words = "mlp|nature|small", .used_by = kUse},
   {.name = "units", .group = kAgent, .type = integer, .initial = "64", .help = "units per layer of an mlp", .low = 1, .high = 1 << 16, .aliases = "hidden hidden_size", .used_by = kUse},
   {.name = "layers", .group = kAgent, .type = integer, .initial = "2", .help = "layers of an mlp", .low = 1, .high = 64, .used_by = kUse},

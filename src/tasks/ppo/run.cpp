@@ -1,5 +1,7 @@
 // A run of an agent: planned, trained, and evaluated by the episodes that it plays.
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +13,7 @@
 #include "ridge/trainer.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/player.h"
+#include "tasks/ppo/spec.h"
 #include "tasks/ppo/task.h"
 #include "train/checkpoint.h"
 
@@ -71,6 +74,22 @@ StepOptions ppo_step_options(const Resolved& s) {
   o.optimizer.beta1 = s.get<double>("beta1"), o.optimizer.beta2 = number_or(s, "beta2", 0.999), o.optimizer.decay = s.get<double>("weight_decay");
   o.clip = s.get<double>("clip"), o.evaluation = false;
   return o;
+}
+
+// --spec FILE:NAME; the name may be left out.
+Task::Implied ppo_implied(const Resolved& s) {
+  const std::string spec = s.get<std::string>("spec");
+  if (spec.empty() || s.get<bool>("resume")) return {};  // a run keeps the settings that it was started with
+  std::error_code ignored;
+  const size_t colon = std::filesystem::exists(spec, ignored) ? spec.npos : spec.rfind(':');
+  const std::string file = spec.substr(0, colon), name = colon == spec.npos ? "" : spec.substr(colon + 1);
+  std::ifstream in(file, std::ios::binary);
+  if (!in) fail(ErrorCode::io, "[spec] {} cannot be read; write --spec FILE:NAME", file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const SpecSettings read = read_spec(text, name, s.get<std::vector<std::string>>("spec_variables"), file);
+  Task::Implied implied{{}, read.notes};
+  for (const auto& [key, value] : read.settings) implied.words.push_back(key + "=" + value);
+  return implied;
 }
 
 namespace {
@@ -303,6 +322,7 @@ Task ppo_task() {
           .run_name = [](const Resolved& settings) { return settings.get<std::string>("env"); },
           .bench_rows = ppo_bench_rows,
           .bench_step = ppo_bench_step,
+          .implied = ppo_implied,
           .owns = is_agent,
           .has_data = false};
 }

@@ -25,6 +25,7 @@ Instances make_instances(const config::Resolved& settings);
 PolicyArgs policy_args(const config::Resolved& settings, const Instances& instances);
 PpoArgs ppo_args(const config::Resolved& settings);
 StepOptions ppo_step_options(const config::Resolved& settings);
+Task::Implied ppo_implied(const config::Resolved& settings);  // by a spec file
 
 // A trained agent: a run, one of its checkpoints, or the model folder in it. `observations` and `values`: statistics of what it was trained on.
 bool is_agent(const std::filesystem::path& model);
