@@ -22,6 +22,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint32_t kOrderStream = 0x504F;   // of the permutations; its seed is not that of the draws
 constexpr int64_t kPlayers = 100;           // instances that are evaluated
+constexpr size_t kFigures = 4;              // numbers of a record
 constexpr int64_t kPlayedAtOnce = 128;      // decisions
 constexpr double kLargestObservation = 10;  // of normalised ones
 constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
@@ -77,6 +78,8 @@ struct Collector::Buffers {
   std::vector<float> shift, scale;  // of observations
   float value_scale[2] = {0, 1};
   std::vector<uint32_t> order;  // of the segments in this epoch
+  Bytes records;                // per decision: log-probability, value, advantage, value to learn; action; observation, unless frames are stacked
+  int64_t record_bytes = 0;
   std::vector<Bytes> batch;
   std::vector<const void*> batch_data;
   int64_t frame_bytes = 0, action_bytes = 0, stack = 1;
@@ -100,7 +103,8 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   kl_at_ = size_t(std::ranges::find(scalars, "kl") - scalars.begin());
   b.stack = instances_.options().stack;
   const bool bounded = instances_.options().time_limit > 0, normalized = args_.normalize_observations;
-  if (normalized && spec.dtype != DType::f32) fail(ErrorCode::usage, "[ppo] normalize_observations=true needs observations that are numbers, not pictures");
+  if (normalized && (spec.dtype != DType::f32 || b.stack > 1))
+    fail(ErrorCode::usage, "[ppo] normalize_observations=true needs observations that are numbers and not stacked; leave it out, or set frame_stack=1");
 
   for (const Tensor& t : instances_.start(iota({E}))) p.carry.push_back(type_of(t));
   p.environment = p.carry.size();
@@ -203,6 +207,8 @@ void Collector::begin() {
   for (size_t i = p.environment; i < p.carry.size(); ++i) b.states.emplace_back(n * size_t(p.carry[i].shape.numel() / E));
   b.shift.resize(size_t(width)), b.scale.resize(size_t(width));
   b.order.resize(size_t(args_.decisions() / args_.segment));
+  b.record_bytes = record_bytes();
+  b.records.resize(n * size_t(b.record_bytes));
   use_statistics();
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) b.batch.emplace_back(size_t(Type{s.dtype, s.shape}.bytes()));
   for (const Bytes& t : b.batch) b.batch_data.push_back(t.data());
@@ -257,6 +263,9 @@ void Collector::collect() {
   programs_->advantages->run(in, results);
   count_episodes();
   times_.advantages += seconds_since(played);
+  const Clock::time_point packing = Clock::now();
+  pack_records();
+  times_.preparing += seconds_since(packing);
   stopped_ = false, kl_sum_ = 0, kl_count_ = 0;
 }
 
@@ -338,6 +347,33 @@ void Collector::update_statistics() {
   use_statistics();
 }
 
+// Minibatches pick decisions at random: what belongs to one is brought together first, as the learner reads it.
+void Collector::pack_records() {
+  Buffers& b = *buffers_;
+  const float value_mean = b.value_scale[0], value_factor = 1 / b.value_scale[1];
+  const size_t width = b.shift.size();
+  constexpr auto kMost = float(kLargestObservation);
+  std::byte* to = b.records.data();
+  for (size_t i = 0; i < b.goal.size(); ++i, to += b.record_bytes) {
+    const float figures[kFigures] = {b.log_p[i], (b.value[i] - value_mean) * value_factor, b.advantage[i], (b.goal[i] - value_mean) * value_factor};
+    std::memcpy(to, figures, sizeof figures);
+    std::memcpy(to + sizeof figures, b.action.data() + i * size_t(b.action_bytes), size_t(b.action_bytes));
+    if (b.stack > 1) continue;
+    const std::byte* seen = b.frames.data() + i * size_t(b.frame_bytes);
+    std::byte* observation = to + sizeof figures + b.action_bytes;
+    if (!args_.normalize_observations) {
+      std::memcpy(observation, seen, size_t(b.frame_bytes));
+      continue;
+    }
+    for (size_t k = 0; k < width; ++k) {
+      float x;
+      std::memcpy(&x, seen + k * sizeof x, sizeof x);
+      x = std::clamp((x - b.shift[k]) * b.scale[k], -kMost, kMost);
+      std::memcpy(observation + k * sizeof x, &x, sizeof x);
+    }
+  }
+}
+
 void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   Buffers& b = *buffers_;
   const int64_t E = args_.instances, L = args_.segment, rows = args_.minibatch / L;
@@ -346,7 +382,6 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   float *log_p = numbers(2), *value = numbers(3), *advantage = numbers(4), *goal = numbers(5), *entropy = numbers(6);
   const int64_t seen = b.frame_bytes * b.stack;
   std::byte *observation = b.batch[0].data(), *action = b.batch[1].data();
-  const float value_mean = b.value_scale[0], value_factor = 1 / b.value_scale[1];
   const double done = double(rollouts_ - 1) / double(std::max<int64_t>(1, args_.iterations - 1));
   const auto weight = float(args_.entropy + (args_.final_entropy.value_or(args_.entropy) - args_.entropy) * std::min(done, 1.0));
   double sum = 0, squares = 0;
@@ -354,13 +389,15 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
     const int64_t s = b.order[size_t(minibatch * rows + r)], e = s % E, first = s / E * L;
     for (int64_t k = 0; k < L; ++k) {
       const int64_t t = first + k, from = t * E + e, to = r * L + k;
+      const std::byte* record = b.records.data() + from * b.record_bytes;
+      float figures[kFigures];
+      std::memcpy(figures, record, sizeof figures);
+      std::memcpy(action + to * b.action_bytes, record + sizeof figures, size_t(b.action_bytes));
       if (b.stack > 1)
         copy_observation(t, e, false, observation + to * seen);
       else
-        std::memcpy(observation + to * seen, b.frames.data() + from * seen, size_t(seen));
-      std::memcpy(action + to * b.action_bytes, b.action.data() + from * b.action_bytes, size_t(b.action_bytes));
-      log_p[to] = b.log_p[size_t(from)], advantage[to] = b.advantage[size_t(from)], entropy[to] = weight;
-      value[to] = (b.value[size_t(from)] - value_mean) * value_factor, goal[to] = (b.goal[size_t(from)] - value_mean) * value_factor;
+        std::memcpy(observation + to * seen, record + int64_t(sizeof figures) + b.action_bytes, size_t(seen));
+      log_p[to] = figures[0], value[to] = figures[1], advantage[to] = figures[2], goal[to] = figures[3], entropy[to] = weight;
       sum += double(advantage[to]);
       if (policy_->has_memory()) {  // a step begins an episode if the one before it ended one; the state at the start of a segment says it already
         const bool ended = k > 0 && (b.terminated[size_t(from - E)] != std::byte(0) || b.truncated[size_t(from - E)] != std::byte(0));
@@ -377,13 +414,6 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
       else
         std::memcpy(to, b.states[m].data() + before * width, width * sizeof(float));
     }
-  }
-  if (args_.normalize_observations) {
-    auto* x = reinterpret_cast<float*>(observation);
-    const size_t width = b.shift.size();
-    constexpr auto kMost = float(kLargestObservation);
-    for (int64_t i = 0; i < args_.minibatch; ++i)
-      for (size_t k = 0; k < width; ++k, ++x) *x = std::clamp((*x - b.shift[k]) * b.scale[k], -kMost, kMost);
   }
   const double mean = sum / double(args_.minibatch);
   for (int64_t i = 0; i < args_.minibatch; ++i) squares += (double(advantage[i]) - mean) * (double(advantage[i]) - mean);
@@ -584,7 +614,13 @@ int64_t Collector::bytes() const {
   // The host's copies of what the rollout program puts out, and a minibatch.
   for (const Type& t : p.outputs) total += t.bytes();
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) total += Type{s.dtype, s.shape}.bytes();
-  return total + 4 * args_.decisions() * int64_t(sizeof(float));  // final values, advantages, values to learn, order
+  return total + args_.decisions() * (int64_t(4 * sizeof(float)) + record_bytes());  // final values, advantages, values to learn, order; records
+}
+
+int64_t Collector::record_bytes() const {
+  const EnvSpec& spec = instances_.spec();
+  const int64_t action = (spec.actions.kind == ActionSpace::Kind::continuous ? 4 : 8) * spec.actions.components();
+  return int64_t(kFigures * sizeof(float)) + action + (instances_.options().stack > 1 ? 0 : Type{spec.dtype, spec.observation}.bytes());
 }
 
 }  // namespace ridge

@@ -133,6 +133,8 @@ class Collector final : public BatchFeed {
   void update_statistics();
   void use_statistics();
   void finish_rollout();
+  void pack_records();
+  int64_t record_bytes() const;
   void fill_minibatch(int64_t epoch, int64_t minibatch);
   void copy_observation(int64_t t, int64_t e, bool final, std::byte* to) const;
   std::vector<const void*> program_inputs(const std::vector<std::vector<std::byte>>& carry) const;
