@@ -18,6 +18,7 @@ Columns::Columns(int64_t columns, const MatmulKernels& kernels) : count(columns)
   const int64_t vectors = padded / kernels.lanes;
   width = parts_of(vectors, parts_of(vectors, kernels.tile_vectors)) * kernels.lanes;
   tiles = parts_of(count, width);
+  tile_rows = width <= 2 * kernels.lanes ? kernels.narrow_rows : kernels.tile_rows;
 }
 
 // The indices of the source that `count` coordinates from `first` meet.

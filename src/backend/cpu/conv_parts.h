@@ -13,6 +13,9 @@ inline int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 // Where range i starts if [0, size) is split into `parts` ranges whose lengths differ by at most one.
 inline int64_t range_begin(int64_t size, int64_t parts, int64_t i) { return i * (size / parts) + std::min(i, size % parts); }
 
+// How many lines of an image to read at a time if they are converted again: few enough to stay in L1.
+inline int64_t lines_at_a_time(int64_t floats) { return std::max<int64_t>(1, 4096 / floats); }
+
 // The tables of kernels that a convolution uses. Pairs of bf16 are multiplied natively if both operands have only such values (bytes do) and the tier can.
 struct Units {
   const MatmulKernels* plain = nullptr;  // packs to f32
@@ -25,6 +28,7 @@ Units units_of(const ConvDesc& desc, IsaTier tier);
 // The columns of a product in tiles of equal width, in floats.
 struct Columns {
   int64_t count = 0, width = 0, tiles = 0, padded = 0;
+  int64_t tile_rows = 0;  // of tiles of this width
   Columns() = default;
   Columns(int64_t columns, const MatmulKernels& kernels);
   int64_t live(int64_t tile) const { return std::min(width, count - tile * width); }

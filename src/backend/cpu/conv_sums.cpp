@@ -20,10 +20,10 @@ class SumsConv final : public MatmulKernel {
     choose_parts();
     plan_rows();
 
-    const int64_t image = extent_[0] * extent_[1] * d_.images, columns = depth_ * columns_.padded, plain = d_.taps() * columns_.width;
+    const int64_t line = extent_[1] * d_.images, columns = depth_ * columns_.padded, plain = d_.taps() * columns_.width;
     auto reserve = [&](int64_t floats) { return std::exchange(scratch_, scratch_ + aligned(floats * 4)); };
     image_at_ = reserve(together_ * image_floats_), columns_at_ = reserve(together_ * columns);
-    wide_at_ = reserve(u_.pairs() ? std::max(image, plain) : 0);
+    wide_at_ = reserve(u_.pairs() ? std::max(std::min(extent_[0], lines_at_a_time(line)) * line, plain) : 0);
     spare_at_ = reserve(images_.spare_floats(part()));
     const int64_t summed = scratch_;
     scratch_ = 0;
@@ -90,12 +90,13 @@ class SumsConv final : public MatmulKernel {
   // All images of a channel: [down][across][image], as f32 or as pairs of the values that two neighbouring taps meet.
   void read_image(Worker& worker, int64_t group, int64_t channel, float* to) const {
     const std::byte* const from = worker.at<std::byte>(x_) + (group * d_.x_steps.group + channel * d_.x_steps.second) * size_of(d_.x);
-    float* const wide = u_.pairs() ? reinterpret_cast<float*>(worker.scratch + wide_at_) : to;
-    images_.read(from, part(), wide, reinterpret_cast<float*>(worker.scratch + spare_at_));
-    if (!u_.pairs()) return;
-    const int64_t line = extent_[1] * d_.images, away = std::min(line, d_.dilation[1] * d_.images);
+    float* const wide = reinterpret_cast<float*>(worker.scratch + wide_at_);
+    float* const spare = reinterpret_cast<float*>(worker.scratch + spare_at_);
+    if (!u_.pairs()) return images_.read(from, part(), to, spare);
+    const int64_t line = extent_[1] * d_.images, away = std::min(line, d_.dilation[1] * d_.images), lines = lines_at_a_time(line);
     for (int64_t y = 0; y < extent_[0]; ++y) {
-      const float* const row = wide + y * line;
+      if (y % lines == 0) images_.read(from, {y - d_.low[0], std::min(lines, extent_[0] - y), -d_.low[1], extent_[1]}, wide, spare);
+      const float* const row = wide + y % lines * line;
       u_.tiles->join(row, row + away, to + y * line, line - away);
       u_.tiles->join(row + line - away, nullptr, to + (y + 1) * line - away, away);
     }
@@ -121,7 +122,7 @@ class SumsConv final : public MatmulKernel {
   }
 
   void multiply(const float* images, const float* columns, int64_t count, bool add, float* sums) const {
-    const int64_t tiles = parts_of(run_, u_.tiles->tile_rows);
+    const int64_t tiles = parts_of(run_, columns_.tile_rows);
     TileArgs t;
     t.a_row = 1, t.a_k = (u_.pairs() ? 2 : 1) * d_.dilation[1] * d_.images, t.k = line_;
     t.stretch_at = stretch_at_.data(), t.stretches = count * d_.window[0];

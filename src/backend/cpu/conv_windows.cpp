@@ -71,10 +71,11 @@ class WindowsConv final : public MatmulKernel {
     plan_phases();
     choose_bands();
     const int64_t rows = band_rows(), image = rows * width_ * reader_.padded;
+    lines_ = u_.pairs() ? lines_at_a_time(width_ * reader_.padded) : rows;
     int64_t spare = 0;
     for (int64_t band = 0; band < bands_; ++band) spare = std::max(spare, reader_.spare_floats(part(band)));
     auto reserve = [&](int64_t floats) { return std::exchange(scratch_, scratch_ + aligned(floats * 4)); };
-    image_at_ = reserve(image), wide_at_ = reserve(u_.pairs() ? image : 0), spare_at_ = reserve(spare);
+    image_at_ = reserve(image / per_unit_), wide_at_ = reserve(u_.pairs() ? lines_ * width_ * reader_.padded : 0), spare_at_ = reserve(spare);
     strip_at_ = reserve(band_positions() * columns_.padded);
     turned_at_ = reserve(result_.spare_floats(band_positions()));
     epilogue_at_ = scratch_;
@@ -183,8 +184,12 @@ class WindowsConv final : public MatmulKernel {
     const std::byte* const source = worker.at<std::byte>(x_) + (image * d_.x_steps.first + group * d_.x_steps.group) * size_of(d_.x);
     float* const units = at(image_at_);
     float* const wide = u_.pairs() ? at(wide_at_) : units;
-    reader_.read(source, part, wide, at(spare_at_));
-    if (u_.pairs()) u_.tiles->store[storage_index(DType::bf16)](wide, units, part.rows * part.columns * reader_.padded);
+    const int64_t line = part.columns * reader_.padded;
+    for (int64_t r = 0; r < part.rows; r += lines_) {
+      const int64_t rows = std::min(lines_, part.rows - r);
+      reader_.read(source, {part.top + r, rows, part.left, part.columns}, wide, at(spare_at_));
+      if (u_.pairs()) u_.tiles->store[storage_index(DType::bf16)](wide, reinterpret_cast<uint16_t*>(units) + r * line, rows * line);
+    }
 
     float* const strip = at(strip_at_);
     const int64_t begin = band_begin(band), end = band_begin(band + 1), first = begin * down_.step;
@@ -219,7 +224,7 @@ class WindowsConv final : public MatmulKernel {
     const auto [lowest, highest] = stretches(p, q);
     const int64_t from = std::max(b.first, lowest), to = std::min(b.first + b.stretches, highest);
     if (from >= to) return;
-    const int64_t positions = p.across->count, tiles = parts_of(positions, u_.tiles->tile_rows);
+    const int64_t positions = p.across->count, tiles = parts_of(positions, columns_.tile_rows);
     TileArgs t;
     t.a_row = across_.advance * channels_, t.a_k = 1, t.k = b.k;
     t.stretch_at = p.stretch_at.data() + from, t.stretches = to - from;
@@ -244,6 +249,7 @@ class WindowsConv final : public MatmulKernel {
   ImageReader reader_;
   std::vector<PhasePlan> phases_;
   int64_t per_unit_ = 1, channels_ = 1;          // elements of K in a unit (a float, or a pair); units of a position
+  int64_t lines_ = 1;                            // of the image that are read at a time
   int64_t width_ = 1, bands_ = 1, weights_ = 0;  // of the image in cache; bands of its rows; floats of a group's weights
   int64_t image_at_ = 0, wide_at_ = 0, spare_at_ = 0, strip_at_ = 0, turned_at_ = 0, epilogue_at_ = 0, scratch_ = 0;
   MatmulEpilogue epilogue_;

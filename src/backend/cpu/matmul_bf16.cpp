@@ -29,7 +29,7 @@ void dot_tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) sum[r][v] = _mm512_setzero_ps();
-  if (t.k >= 128) {  // prefetch C's lines while the sums are computed
+  if (t.k * t.stretches >= 128) {  // prefetch C's lines while the sums are computed
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < N; ++v) __builtin_prefetch(t.c + r * t.c_row + v * kLanes, 1);
@@ -224,7 +224,7 @@ void fill_tiles(MatmulKernels& table) {
 MatmulKernels make_table() {
   MatmulKernels table = matmul_kernels(IsaTier::avx512);
   static_assert(kVectors <= kMaxTileVectors && kRows <= kMaxTileRows);
-  table.tile_rows = kRows, table.tile_vectors = kVectors;
+  table.tile_rows = table.narrow_rows = kRows, table.tile_vectors = kVectors;
   fill_tiles(table);
   table.pack[storage_index(DType::bf16)] = pack_pairs;
   table.widen[storage_index(DType::bf16)] = copy_pairs;

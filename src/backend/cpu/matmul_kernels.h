@@ -67,6 +67,7 @@ struct MatmulKernels {
   int lanes = 0;            // f32 per vector
   int tile_rows = 0;        // rows in a full tile
   int tile_vectors = 0;     // vectors across a full tile
+  int narrow_rows = 0;      // rows in a tile of at most two vectors, which leaves registers for more
   int flops_per_cycle = 0;  // peak of a typical core
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};

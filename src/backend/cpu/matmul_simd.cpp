@@ -25,10 +25,13 @@ constexpr int kBlocks = kLanes / 4;  // 128-bit blocks in a vector
 
 #if HWY_TARGET == HWY_AVX3
 constexpr int kRows = 8, kVectors = 3;  // 24 sums + 3 of B + 1 of A in 32 registers; 14 by 2 needs more loads per product
+constexpr int kNarrowRows = 12;
 #elif HWY_TARGET == HWY_NEON
 constexpr int kRows = 10, kVectors = 2;  // 20 sums; GCC loads A's ten scalars in advance
+constexpr int kNarrowRows = kRows;
 #else
 constexpr int kRows = 6, kVectors = 2;  // 12 sums + 2 + 1 in 16 registers
+constexpr int kNarrowRows = kRows;
 #endif
 
 // Loads lanes [0, n), zeros above; never reads past n.
@@ -116,7 +119,7 @@ void tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) sum[r][v] = hn::Zero(d);
-  if (t.k >= 256) {  // prefetch C's lines while the sums are computed
+  if (t.k * t.stretches >= 256) {  // prefetch C's lines while the sums are computed
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < N * kLanes; v += 16) __builtin_prefetch(t.c + r * t.c_row + v, 1);
@@ -588,9 +591,9 @@ template <int R = 1, int N = 1>
 void fill_tiles(MatmulKernels& table) {
   table.packed[R][N] = tile<R, N, true>;
   table.strided[R][N] = tile<R, N, false>;
-  if constexpr (N < kVectors)
+  if constexpr (N < (R <= kRows ? kVectors : 2))
     fill_tiles<R, N + 1>(table);
-  else if constexpr (R < kRows)
+  else if constexpr (R < kNarrowRows)
     fill_tiles<R + 1>(table);
 }
 
@@ -599,6 +602,7 @@ MatmulKernels make_table() {
   table.lanes = kLanes;
   table.tile_rows = kRows;
   table.tile_vectors = kVectors;
+  table.narrow_rows = kNarrowRows;
   table.flops_per_cycle = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ? 32 : 16;
   fill_tiles(table);
   table.pack[0] = pack<float>, table.pack[1] = pack<Bf16>, table.pack[2] = pack<F16>;
