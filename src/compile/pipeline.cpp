@@ -232,7 +232,7 @@ void simplify_graph(Compilation& c) {
 
 void choose_saved_set(Compilation& c) {
   if (c.forward.empty()) return;
-  SavedSet set = choose_saved(c.program.graph, c.program.outputs, c.forward, c.options.recompute);
+  SavedSet set = choose_saved(c.program.graph, c.program.outputs, c.forward, c.options.recompute, c.target.convolutions_fuse);
   c.program.outputs = std::move(set.outputs), c.program.saved_bytes = set.bytes;
   c.has_saved_set = true;
 }

@@ -55,7 +55,7 @@ std::vector<char> small_sums(const Graph& g, std::span<const NodeId> ahead) {
 
 // The values that forward writes to memory anyway: those that a heavy kernel reads, or that are read after one. A product that only
 // arithmetic reads ends in its epilogue.
-std::vector<char> stored_by_forward(const Graph& g, std::span<const NodeId> ahead) {
+std::vector<char> stored_by_forward(const Graph& g, std::span<const NodeId> ahead, bool conv_fuses) {
   std::vector<NodeId> next_heavy(g.size(), 0), last_reader(g.size(), 0);  // 0: none
   NodeId heavy = 0;
   for (size_t i = ahead.size(); i-- > 0;) {
@@ -74,7 +74,7 @@ std::vector<char> stored_by_forward(const Graph& g, std::span<const NodeId> ahea
     for (NodeId in : g[id].in) see(see, in);
   }
   for (NodeId id : ahead) {
-    stored[id] |= !is_elementwise(g[id].op) && g[id].op != Op::matmul;
+    stored[id] |= !is_elementwise(g[id].op) && g[id].op != Op::matmul && !(g[id].op == Op::conv && conv_fuses);
     stored[id] |= next_heavy[id] && last_reader[id] > next_heavy[id];
   }
   return stored;
@@ -82,7 +82,7 @@ std::vector<char> stored_by_forward(const Graph& g, std::span<const NodeId> ahea
 
 }  // namespace
 
-SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const NodeId> forward, Recompute level) {
+SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const NodeId> forward, Recompute level, bool conv_fuses) {
   std::vector<char> is_forward(g.size(), 0);
   std::vector<NodeId> ahead = topological(g, forward), all = topological(g, outputs);
   for (NodeId id : ahead) is_forward[id] = g[id].op != Op::input && g[id].op != Op::literal;
@@ -124,7 +124,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
   }
 
   const std::vector<char> small = small_sums(g, ahead);
-  const std::vector<char> stored = stored_by_forward(g, ahead);
+  const std::vector<char> stored = stored_by_forward(g, ahead, conv_fuses);
 
   // in(n) = 2n, out(n) = 2n + 1. Saving a value cuts the edge between them.
   int source = int(2 * g.size()), sink = source + 1;

@@ -23,7 +23,8 @@ struct SavedSet {
   int64_t bytes = 0;
 };
 
-// `forward` are the roots of the forward part (the loss); everything else that `outputs` need is backward.
-SavedSet choose_saved(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> forward, Recompute level);
+// `forward` are the roots of the forward part (the loss); everything else that `outputs` need is backward. `conv_fuses`: convolutions end in
+// epilogues.
+SavedSet choose_saved(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> forward, Recompute level, bool conv_fuses = false);
 
 }  // namespace ridge

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "base/half.h"
 #include "graph/builder.h"
@@ -14,7 +15,7 @@ namespace {
 
 class Simplifier {
  public:
-  Simplifier(Graph& graph, bool conv_bytes) : g_(graph), b_(graph), conv_bytes_(conv_bytes) {}
+  Simplifier(Graph& graph, bool conv_fuses) : g_(graph), b_(graph), conv_fuses_(conv_fuses) {}
 
   std::vector<NodeId> visit(NodeId id, std::span<const NodeId> in) {
     const Node& n = g_[id];
@@ -43,8 +44,13 @@ class Simplifier {
       case Op::neg:
         if (g_[in[0]].op == Op::neg) return {g_[in[0]].in[0]};
         return {};
+      case Op::relu: return {positive_[in[0]] = g_.add(n.op, in, n.attrs, n.copy)};
+      case Op::greater:
+        if (auto it = positive_.find(in[0]); conv_fuses_ && it != positive_.end() && is_literal(in[1], 0)) return {b_.binary(n.op, it->second, 0.0)};
+        return {};
       case Op::cast:
         if (g_.dtype(in[0]) == n.type().dtype) return {in[0]};
+        if (g_[in[0]].op == Op::relu && size_of(n.type().dtype) == 2) return {positive_[g_[in[0]].in[0]] = g_.add(n.op, in, n.attrs, n.copy)};
         if (g_[in[0]].op == Op::literal && is_float(n.type().dtype) && is_float(g_.dtype(in[0])) && size_of(n.type().dtype) >= size_of(g_.dtype(in[0])))
           return {g_.literal(n.type().dtype, number_of(in[0]))};
         if (is_float(n.type().dtype) && size_of(n.type().dtype) == 2 && g_.dtype(in[0]) == DType::f32)
@@ -61,7 +67,7 @@ class Simplifier {
         return {g_.add(Op::matmul, {a ? a : in[0], b ? b : in[1]}, n.attrs, n.copy)};
       }
       case Op::conv:
-        if (NodeId sums = conv_bytes_ ? ops::conv_of_bytes(g_, n, in) : kNone) return {sums};
+        if (NodeId sums = conv_fuses_ ? ops::conv_of_bytes(g_, n, in) : kNone) return {sums};
         return {};
       case Op::take:
         if (NodeId table = narrow(in[0])) return {b_.cast(g_.add(Op::take, {table, in[1]}, n.attrs, n.copy), n.type().dtype)};
@@ -193,7 +199,10 @@ class Simplifier {
 
   Graph& g_;
   Builder b_;
-  bool conv_bytes_;
+  bool conv_fuses_;
+  // By operand of a relu: the result, narrow if a product reads it so. Whether the operand is positive is asked of the result, which is stored
+  // for the next layer, so that the operand need not be.
+  std::unordered_map<NodeId, NodeId> positive_;
 };
 
 }  // namespace
@@ -216,9 +225,9 @@ std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, 
   });
 }
 
-std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_bytes) {
+std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_fuses) {
   std::vector<NodeId> roots(outputs.begin(), outputs.end());
-  Simplifier s(graph, conv_bytes);
+  Simplifier s(graph, conv_fuses);
   for (int round = 0; round < 6; ++round) {
     std::vector<NodeId> next = rewrite(graph, roots, [&](NodeId id, std::span<const NodeId> in) { return s.visit(id, in); });
     if (next == roots) break;

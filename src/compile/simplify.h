@@ -10,7 +10,7 @@ namespace ridge {
 // convolutions unless the backend has kernels for them.
 std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, bool convolutions = false);
 
-// `conv_bytes`: convolutions may read bytes.
-std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_bytes = false);
+// `conv_fuses`: convolutions may read bytes and end in epilogues, as on the CPU.
+std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_fuses = false);
 
 }  // namespace ridge
