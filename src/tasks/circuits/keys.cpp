@@ -53,7 +53,7 @@ constexpr Key kCircuitKeys[] = {
 // clang-format on
 
 // Each reaches what docs/circuits.md says. xor: the sizes published for this data set (CfC with an LSTM). Its times are in units of 32 bits; without a scale,
-// telling 3 bits from 4 takes weights so large that training takes ten times as long.
+// telling 3 bits from 4 takes very large weights.
 constexpr Preset kPresets[] = {
     {"xor",
      "data=xor units=64 mixed_memory=true backbone_units=128 activation=relu time=both time_scale=32 batch=128 steps=14000 lr=1e-3 min_lr=1e-5 warmup=100 "
