@@ -48,6 +48,7 @@ struct EnvProgram::State {
 EnvProgram::EnvProgram(const EnvRow& row, Backend& backend) : game_(make_environment(row.environment), {.stack = 1}), state_(std::make_unique<State>()) {
   std::vector<int64_t> numbers(size_t(row.instances));
   std::iota(numbers.begin(), numbers.end(), 0);
+  seed(1);
   EnvState first = game_.start(Tensor({row.instances}, std::span<const int64_t>(numbers)));
   first.insert(first.end(), 2, full({row.instances}, 0));  // sums over finished episodes: their returns, and their number
   detail::evaluate(first);

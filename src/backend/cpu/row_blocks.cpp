@@ -63,7 +63,12 @@ class RowCheck {
 
   int64_t rows() const { return rows_; }
   int64_t weight_bytes() const { return weight_bytes_; }
-  bool panels() const { return panels_; }                                             // sums over lists, whose vectors hold rows
+  bool panels() const { return panels_; }  // sums over lists, whose vectors hold rows
+  int64_t row_bytes() const {              // of a row of everything that a step writes
+    int64_t bytes = 0;
+    for (NodeId id : written_) bytes += p_.graph.type(id).bytes() / rows_;
+    return bytes;
+  }
   double kernel_points() const { return row_points_ / double(axes_.size()); }         // of a row, on average
   double row_points() const { return row_points_; }                                   // of all kernels that are not products
   const std::vector<RowAxis>& axes(size_t kernel) const { return axes_.at(kernel); }  // by tile group
@@ -187,14 +192,18 @@ bool blocks_pay(const RowCheck& check, size_t blocks, size_t kernels) {
 }
 
 // The first row of each block, then the number of rows. Blocks of products have two or more register tiles of rows, more if the weights do not fit in L2;
-// without products a block is a few thousand points.
+// without products a block is a few thousand points, fewer if a row has many values: a block's state should stay in L2, next to the tiles.
 std::vector<int64_t> choose_blocks(const RowCheck& check) {
   constexpr int64_t kRows = 16, kRowsOfLarge = 32, kL2 = 1 << 20;
+  constexpr int64_t kStateBytes = 160 << 10, kFewRows = 256;
   constexpr double kPoints = 4096;
   int64_t rows =
       std::clamp(check.rows() / 4, kRows / 2, check.weight_bytes() > kL2 / 2 ? kRowsOfLarge : kRows);  // at least four blocks, if that leaves a tile each
   if (check.weight_bytes() == 0 && check.panels()) rows = kRows / 2;
-  if (check.weight_bytes() == 0 && !check.panels()) rows = std::max<int64_t>(1, int64_t(kPoints / std::max(1., check.kernel_points())));
+  if (check.weight_bytes() == 0 && !check.panels()) {
+    rows = std::max<int64_t>(1, int64_t(kPoints / std::max(1., check.kernel_points())));
+    rows = std::min(rows, std::max(kFewRows, kStateBytes / std::max<int64_t>(1, check.row_bytes())));
+  }
   const int64_t blocks = std::max<int64_t>(1, (check.rows() + rows - 1) / rows);
   std::vector<int64_t> first;
   for (int64_t i = 0; i <= blocks; ++i) first.push_back(check.rows() * i / blocks);
