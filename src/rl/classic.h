@@ -12,4 +12,7 @@ std::shared_ptr<const Environment> make_acrobot();
 std::shared_ptr<const Environment> make_pendulum();
 std::shared_ptr<const Environment> make_mountain_car(bool continuous);
 
+// Balls, a paddle and a wall of bricks, in the style of Pong; pixels: 0 for numbers, or the size of a picture.
+std::shared_ptr<const Environment> make_breakout(int64_t pixels);
+
 }  // namespace ridge::rl

@@ -17,6 +17,8 @@ constexpr Entry kEnvironments[] = {
     {"pendulum", rl::make_pendulum},
     {"mountain-car", [] { return rl::make_mountain_car(false); }},
     {"mountain-car-continuous", [] { return rl::make_mountain_car(true); }},
+    {"breakout", [] { return rl::make_breakout(0); }},
+    {"breakout-pixels", [] { return rl::make_breakout(84); }},
     {"pong", [] { return make_pong(); }},
     {"pong-pixels", [] { return make_pong({.pixels = 84}); }},
     {"pong-pixels-42", [] { return make_pong({.pixels = 42}); }},
