@@ -258,8 +258,11 @@ void write_loss_plots(const fs::path& out, const std::vector<fs::path>& run_fold
   const std::vector<RunGroup> groups = group_seeds(std::move(runs));
   const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());
   write_atomically((out / "train_loss.svg").string(), loss_svg(title, std::vector{train_panel(groups)}));
-  write_atomically((out / "val_loss.svg").string(), loss_svg(title, std::vector{validation_panel(groups)}));
-  if (const std::vector<LossPanel> panels = score_panels(groups); !panels.empty()) write_atomically((out / "score.svg").string(), loss_svg(title, panels));
+  const std::vector<LossPanel> panels = score_panels(groups);
+  const LossPanel validation = validation_panel(groups);
+  if (panels.empty() || std::any_of(validation.series.begin(), validation.series.end(), [](const PlotSeries& s) { return !s.curves.empty(); }))
+    write_atomically((out / "val_loss.svg").string(), loss_svg(title, std::vector{validation}));
+  if (!panels.empty()) write_atomically((out / "score.svg").string(), loss_svg(title, panels));
 }
 
 }  // namespace ridge

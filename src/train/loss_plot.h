@@ -33,7 +33,8 @@ LossPanel validation_panel(std::span<const RunGroup> groups);
 // For runs with a score other than the loss (the first one found): its curves in training, where known, and in validation.
 std::vector<LossPanel> score_panels(std::span<const RunGroup> groups);
 
-// Writes train_loss.svg and val_loss.svg, and score.svg if the score is not the loss. ErrorCode::io if there is no run or a file cannot be written.
+// Writes train_loss.svg and val_loss.svg, and score.svg if the score is not the loss (then val_loss.svg only if there is such a loss). ErrorCode::io if there
+// is no run or a file cannot be written.
 void write_loss_plots(const std::filesystem::path& out, const std::vector<std::filesystem::path>& run_folders);
 
 }  // namespace ridge

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <tuple>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -76,7 +77,9 @@ class Sections {
 };
 
 // Shares of the time as bars; phases that took no time are left out.
-void add_times(Sections& out, const Outcome& o, const TerminalStyle& style) {
+void add_times(Sections& out, const RunSummary& s, const TerminalStyle& style) {
+  const Outcome& o = s.outcome;
+  const std::vector<std::pair<std::string, double>>& data_parts = s.data_parts;
   struct Part {
     std::string what;
     double seconds;
@@ -88,6 +91,12 @@ void add_times(Sections& out, const Outcome& o, const TerminalStyle& style) {
     known += seconds;
     if (Phase(i) == Phase::step && o.update_seconds > 0) {
       parts.insert(parts.end(), {{"forward+backward", seconds - o.update_seconds}, {"optimizer", o.update_seconds}});
+      continue;
+    }
+    if (Phase(i) == Phase::data && !data_parts.empty()) {
+      double rest = seconds;
+      for (const auto& [what, part] : data_parts) parts.push_back({what, part}), rest -= part;
+      if (rest > 0.01 * seconds) parts.push_back({"other data", rest});
       continue;
     }
     // Waiting for data is shown even if it is zero, because that is good news.
@@ -111,7 +120,25 @@ void add_times(Sections& out, const Outcome& o, const TerminalStyle& style) {
   }
 }
 
+void add_curve(Sections& out, std::span<const double> curve, int decimals, const TerminalStyle& style) {
+  if (curve.size() < 2) return;
+  auto text = [&](double value) { return decimals < 4 ? fmt::format("{:.{}f}", value, decimals) : number_text(value); };
+  const std::string from = text(curve.front()), to = text(curve.back());
+  const int room = style.width - Sections::kIndent - display_width(from) - display_width(to) - 2;
+  out.raw("", fmt::format("{} {} {}", from, sparkline(curve, std::min(room, 64)), to));
+}
+
+void add_scores(Sections& out, const RunSummary& s, std::span<const double> scores, const TerminalStyle& style) {
+  const Outcome& o = s.outcome;
+  for (const std::string& line : s.results) out.add(&line == s.results.data() ? "result" : "", line);
+  if (o.best_score)
+    out.add("score",
+            fmt::format("best evaluation {:.2f} at update {}, last {:.2f}; in training:", *o.best_score, grouped(o.best_step), o.final_score.value_or(NAN)));
+  add_curve(out, scores, 2, style);
+}
+
 void add_losses(Sections& out, const RunSummary& s, std::span<const double> losses, const TerminalStyle& style) {
+  if (is_agent_unit(s.unit)) return add_scores(out, s, losses, style);
   const Outcome& o = s.outcome;
   if (s.nats_per_character > 0) {
     std::string line = fmt::format("loss {:.3f} nats/char", s.nats_per_character);
@@ -129,11 +156,7 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
     line = fmt::format("validation {} at {}step {}, {}", number_text(*o.best_val_loss), o.score.is_loss() ? "" : fmt::format("the best {}, ", o.score.name),
                        grouped(o.best_step), line);
   out.add("loss", line);
-  if (losses.size() > 1) {
-    const std::string from = number_text(losses.front()), to = number_text(losses.back());
-    const int room = style.width - Sections::kIndent - display_width(from) - display_width(to) - 2;
-    out.raw("", fmt::format("{} {} {}", from, sparkline(losses, std::min(room, 64)), to));
-  }
+  add_curve(out, losses, 4, style);
 }
 
 }  // namespace
@@ -223,13 +246,93 @@ std::string above_roof_text(double others) {
   return others > kQuiet ? fmt::format("measured while others used {:.0f} %", 100 * others) : "measured while slower";
 }
 
-std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width) {
-  constexpr int kMinBars = 8, kMaxBars = 32;
-  struct Field {
-    std::string text;
-    int rank;  // 0: the last to be dropped
-    bool shown = false;
+namespace {
+
+constexpr int kMinBars = 8, kMaxBars = 32;
+
+struct Field {
+  std::string text;
+  int rank;  // 0: the last to be dropped
+  bool shown = false;
+};
+
+// The fields that fit; the last one is a place for bars.
+std::string fitted(std::vector<Field> fields, std::span<const double> curve, int width) {
+  Field& bars = fields.back();
+  int used = -2;
+  for (int rank = 0; rank < int(fields.size()); ++rank)
+    for (Field& f : fields)
+      if (f.rank == rank && !f.text.empty() && used + 2 + display_width(f.text) <= width) f.shown = true, used += 2 + display_width(f.text);
+  if (bars.shown) bars.text = sparkline(curve, std::clamp(kMinBars + width - used, kMinBars, kMaxBars));
+  std::string line;
+  for (const Field& f : fields)
+    if (f.shown) line += (line.empty() ? "" : "  ") + f.text;
+  return line;
+}
+
+double scalar_of(const Progress& p, std::string_view name) {
+  for (size_t i = 0; i < p.scalar_names.size(); ++i)
+    if (p.scalar_names[i] == name) return p.scalars[i];
+  return NAN;
+}
+
+std::string short_number(double value, int decimals) {
+  return std::isnan(value) ? "none" : fmt::format("{:.{}f}", value, std::abs(value) < 1000 ? decimals : 0);
+}
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+// What an agent's lines say besides the score, most important first.
+std::vector<std::string> agent_figures(const Progress& p) {
+  std::vector<std::string> figures;
+  for (const auto& [name, word, decimals] : {std::tuple("kl", "kl", 4), {"clipped", "clipped", -1}, {"entropy", "entropy", 3}, {"explained", "explained", 2}})
+    if (const double value = scalar_of(p, name); !std::isnan(value))
+      figures.push_back(fmt::format("{} {}", word, decimals < 0 ? percent(value) : short_number(value, decimals)));
+  return figures;
+}
+
+std::string time_split(const Progress& p, std::string_view separator) {
+  const double playing = scalar_of(p, "playing"), learning = scalar_of(p, "learning");
+  if (std::isnan(playing) || std::isnan(learning)) return {};
+  return fmt::format("playing {}{}learning {}{}waiting {}", percent(playing), separator, percent(learning), separator,
+                     percent(std::max(0.0, 1 - playing - learning)));
+}
+
+std::string agent_live_line(const Progress& p, std::span<const double> scores, int width) {
+  const std::string steps = fmt::format("{}", p.steps);
+  std::vector<Field> fields = {
+      {fmt::format("score {}", short_number(scalar_of(p, "score"), 2)), 0},
+      {fmt::format("length {}", short_number(scalar_of(p, "length"), 0)), 4},
+      {p.applied ? fmt::format("update {:>{}}/{}", p.step, steps.size(), steps) : fmt::format("update {} skipped", p.step), 1},
+      {p.tokens_s > 0 ? fmt::format("{} steps/s", count_text(p.tokens_s)) : "", 2},
+      {p.frames_s > p.tokens_s ? fmt::format("{} frames/s", count_text(p.frames_s)) : "", 7},
+      {time_split(p, " "), 6},
   };
+  int rank = 8;
+  for (const std::string& figure : agent_figures(p)) fields.push_back({figure, rank++});
+  fields.push_back({p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 3});
+  fields.push_back({scores.size() > 1 ? blanks(kMinBars) : "", 5});
+  return fitted(std::move(fields), scores, width);
+}
+
+std::string agent_plain_line(const Progress& p) {
+  std::string line = fmt::format("update {}: score {}, length {}, {} steps/s", p.step, short_number(scalar_of(p, "score"), 2),
+                                 short_number(scalar_of(p, "length"), 0), count_text(p.tokens_s));
+  if (p.frames_s > p.tokens_s) line += fmt::format(", {} frames/s", count_text(p.frames_s));
+  if (const std::string split = time_split(p, ", "); !split.empty()) line += ", " + split;
+  for (const std::string& figure : agent_figures(p)) line += ", " + figure;
+  line += fmt::format(", lr {:.3g}", p.lr);
+  if (!p.applied) line += ", skipped";
+  if (p.steps > p.step) line += ", ETA " + clock_text(p.eta_s);
+  return line;
+}
+
+}  // namespace
+
+bool is_agent_unit(std::string_view unit) { return unit == "steps"; }
+std::string_view step_word(std::string_view unit) { return is_agent_unit(unit) ? "update" : "step"; }
+
+std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width) {
+  if (is_agent_unit(unit)) return agent_live_line(p, losses, width);
   const std::string steps = fmt::format("{}", p.steps);
   std::vector<Field> fields = {
       {fmt::format("step {:>{}}/{}", p.step, steps.size(), steps), 0},
@@ -251,19 +354,11 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
   // Named scalars follow the loss and are dropped first if space is short.
   for (size_t i = 0; i < p.scalar_names.size(); ++i)
     fields.insert(fields.begin() + 2 + long(i), {fmt::format("{} {}", p.scalar_names[i], number_text(p.scalars[i])), 10 + int(i)});
-  Field& bars = fields.back();
-  int used = -2;
-  for (int rank = 0; rank < int(fields.size()); ++rank)
-    for (Field& f : fields)
-      if (f.rank == rank && !f.text.empty() && used + 2 + display_width(f.text) <= width) f.shown = true, used += 2 + display_width(f.text);
-  if (bars.shown) bars.text = sparkline(losses, std::clamp(kMinBars + width - used, kMinBars, kMaxBars));
-  std::string line;
-  for (const Field& f : fields)
-    if (f.shown) line += (line.empty() ? "" : "  ") + f.text;
-  return line;
+  return fitted(std::move(fields), losses, width);
 }
 
 std::string plain_line(const Progress& p, std::string_view unit) {
+  if (is_agent_unit(unit)) return agent_plain_line(p);
   std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, number_text(p.loss), p.ms,
                                  without_nan_sign(p.gradient_norm), p.lr, p.tokens_s, unit);
   if (p.roof > 0) line += p.roof <= 1 ? fmt::format(", roof {:.1f} %", 100 * p.roof) : ", " + roof_text(p.roof, p.roof_others);
@@ -290,20 +385,22 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   const std::string head = fmt::format("── {} ", cut(s.what.empty() ? "summary" : s.what, style.width - 8));
   Sections out(style);
   std::string text = bold(head + repeated("─", style.width - display_width(head)), style) + "\n";
-  out.add("run", fmt::format("{} in {}: {}", counted(o.steps, "step"), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
+  out.add("run", fmt::format("{} in {}: {}", counted(o.steps, step_word(s.unit)), duration_text(o.seconds),
+                             o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
   if (o.state_lost_since) out.add("state", fmt::format("lost since step {}: the last checkpoint could not be written", grouped(*o.state_lost_since)));
   if (o.resumed)
-    out.add("", fmt::format("resumed{}; speed and time are for this part: {} in {}", o.bit_exact ? "" : ", not bit-exact", counted(o.own_steps, "step"),
-                            duration_text(o.seconds - o.earlier_seconds)));
+    out.add("", fmt::format("resumed{}; speed and time are for this part: {} in {}", o.bit_exact ? "" : ", not bit-exact",
+                            counted(o.own_steps, step_word(s.unit)), duration_text(o.seconds - o.earlier_seconds)));
   add_losses(out, s, losses, style);
   const bool median = o.own_steps > 1;
-  std::string speed = fmt::format("{} {}/s in all; compute alone {} {}/s", count_text(o.tokens_s), s.unit, count_text(o.compute_tokens_s), s.unit);
+  std::string speed = fmt::format("{} {}/s in all; {} alone {} {}/s", count_text(o.tokens_s), s.unit, is_agent_unit(s.unit) ? "learning" : "compute",
+                                  count_text(o.compute_tokens_s), s.unit);
   if (o.roof > 0) speed += ", " + roof_text(o.roof, o.roof_others, "the roof");
-  speed += fmt::format("; {} a step{}", duration_text(1e-3 * o.ms),
+  speed += fmt::format("; {} {} {}{}", duration_text(1e-3 * o.ms), is_agent_unit(s.unit) ? "an" : "a", step_word(s.unit),
                        median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "");
   if (s.sampled_tokens_s > 0) speed += fmt::format("; samples {} {}/s", count_text(s.sampled_tokens_s), s.unit);
   out.add("speed", speed);
-  add_times(out, o, style);
+  add_times(out, s, style);
   if (s.threads > 0) out.add("device", fmt::format("{}, {} thread{}, {}", s.device, s.threads, s.threads == 1 ? "" : "s", s.precision));
   if (!s.cores.empty()) out.add("cores", s.cores);
   if (o.peak_bytes > 0)
@@ -352,6 +449,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
   for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
   if (o.update_seconds > 0) j["update_seconds"] = o.update_seconds;
+  for (const auto& [what, seconds] : s.data_parts) j["data_seconds"][what] = seconds;
   j["data_wait_seconds"] = o.data_wait_seconds, j["telling_seconds"] = o.reporting_seconds;
   j["planned_bytes"] = s.planned_bytes, j["peak_bytes"] = o.peak_bytes;
   j["device"] = s.device, j["threads"] = s.threads, j["precision"] = s.precision, j["cores"] = s.cores;

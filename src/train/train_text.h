@@ -20,7 +20,7 @@ struct TerminalStyle {
   bool colour = false;
 };
 
-// The losses of a run of any length, condensed to a few means of neighbours. Allocates nothing.
+// The losses (an agent's scores) of a run of any length, condensed to a few means of neighbours. Allocates nothing.
 class LossCurve {
  public:
   void add(double loss);  // ignores non-finite losses
@@ -37,19 +37,24 @@ class LossCurve {
 struct RunSummary {
   std::string what;  // "GPT of 0.80 M parameters on builtin"
   Outcome outcome;
-  std::string unit = "tokens";                            // what tokens_s counts
-  double nats_per_character = 0;                          // of the best validation loss; 0: the data is not text
-  std::optional<double> possible;                         // lower bound for any model, in nats per character
-  double sampled_tokens_s = 0;                            // while sampling; 0: no samples were drawn
-  std::vector<std::string> results;                       // lines about the trained model, such as errors on test data
-  std::vector<std::pair<std::string, double>> test;       // the same as numbers, for summary.json
-  std::string device = "cpu", precision = "fp32", cores;  // cores: cores_text()
+  std::string unit = "tokens";                             // what tokens_s counts
+  double nats_per_character = 0;                           // of the best validation loss; 0: the data is not text
+  std::optional<double> possible;                          // lower bound for any model, in nats per character
+  std::vector<std::pair<std::string, double>> data_parts;  // what the time for data was spent on, in seconds; empty: it was waited for
+  double sampled_tokens_s = 0;                             // while sampling; 0: no samples were drawn
+  std::vector<std::string> results;                        // lines about the trained model, such as errors on test data
+  std::vector<std::pair<std::string, double>> test;        // the same as numbers, for summary.json
+  std::string device = "cpu", precision = "fp32", cores;   // cores: cores_text()
   int threads = 0;
   int64_t planned_bytes = 0;
   std::filesystem::path folder;                            // empty: nothing was written
   std::vector<std::pair<std::string, std::string>> files;  // in the folder: name and description
   std::vector<std::pair<std::string, std::string>> next;   // commands to try next, and what they do
 };
+
+// A step of the training loop is called an update where `unit` counts the steps of an environment: in runs of agents.
+bool is_agent_unit(std::string_view unit);
+std::string_view step_word(std::string_view unit);  // "step", "update"
 
 std::string clock_text(double seconds);     // "0:07", "12:05", "1:02:03", "3 d 04 h"; "?" if unknown
 std::string duration_text(double seconds);  // "250 µs", "1.25 ms", "12 ms", "8.4 s", "1 min 52 s", "2 h 05 min"
@@ -66,7 +71,7 @@ std::string roof_text(double roof, double others, std::string_view word = "roof"
 bool is_above_roof(double roof);
 std::string above_roof_text(double others);  // "measured while others used 40 %"
 
-// One line of at most `width` columns; drops the least important items first.
+// One line of at most `width` columns; drops the least important items first. An agent's line begins with its score, and `losses` are its scores.
 std::string live_line(const Progress& progress, std::span<const double> losses, std::string_view unit, int width);
 // The same without a width limit, in nanoGPT's format: "iter 10: loss 2.3456, time 12.34ms, …".
 std::string plain_line(const Progress& progress, std::string_view unit);

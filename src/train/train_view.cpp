@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -31,6 +32,13 @@ void add_scalars(nlohmann::ordered_json& event, std::span<const std::string> nam
 
 bool due(const Progress& p, double reported_at) {
   return p.step % log_interval(p.steps) == 0 || p.step == p.steps || p.step == 1 || p.elapsed_s - reported_at >= kSilence || p.elapsed_s < reported_at;
+}
+
+// Without an episode, NaN.
+double score_in(const Progress& p) {
+  for (size_t i = 0; i < p.scalar_names.size(); ++i)
+    if (p.scalar_names[i] == "score") return p.scalars[i];
+  return NAN;
 }
 
 }  // namespace
@@ -78,7 +86,7 @@ void TerminalView::end(const RunSummary& summary) {
 
 void TerminalView::on_step(const Progress& p) {
   last_ = p;
-  if (p.applied) curve_.add(p.loss), loss_sum_ += p.loss, ++losses_;
+  if (p.applied) curve_.add(is_agent_unit(unit_) ? score_in(p) : p.loss), loss_sum_ += p.loss, ++losses_;
   const bool last = p.step == p.steps;
   if (screen_.live) {
     if (!p.newest || (shown_ && !last && p.elapsed_s - drawn_at_ < kRedraw && p.elapsed_s >= drawn_at_)) return;
@@ -91,11 +99,17 @@ void TerminalView::on_step(const Progress& p) {
 }
 
 void TerminalView::on_validation(const ValidationResult& r) {
-  std::string line = fmt::format("step {}: ", r.step);
-  if (losses_ > 0) line += fmt::format("train loss {:.4f}, ", loss_sum_ / double(losses_));
+  std::string line = fmt::format("{} {}: ", step_word(unit_), r.step);
+  if (is_agent_unit(unit_))
+    line += "evaluation: ";
+  else if (losses_ > 0)
+    line += fmt::format("train loss {:.4f}, ", loss_sum_ / double(losses_));
   if (r.has_loss()) line += fmt::format("val loss {:.4f}{}", r.loss, r.scalar_names.empty() ? "" : ", ");
   for (size_t i = 0; i < r.scalar_names.size(); ++i)
-    line += fmt::format("{}{} {}", i ? ", " : "", r.scalar_names[i], score_text(r.scalar_names[i] == r.score.name ? r.score : Score{}, r.scalars[i]));
+    if (is_agent_unit(unit_))
+      line += fmt::format("{}{} {:.{}f}", i ? ", " : "", r.scalar_names[i], r.scalars[i], r.scalar_names[i] == r.score.name ? 2 : 0);
+    else
+      line += fmt::format("{}{} {}", i ? ", " : "", r.scalar_names[i], score_text(r.scalar_names[i] == r.score.name ? r.score : Score{}, r.scalars[i]));
   if (r.best) line += ", the best so far";
   loss_sum_ = 0, losses_ = 0;
   above(line + "\n");
@@ -107,7 +121,7 @@ void TerminalView::on_checkpoint(int64_t step, const std::string&, double second
   // Checkpoint lines of a quick run would push everything else off the screen.
   if (screen_.live && shown_ && last_.elapsed_s - checkpoint_at_ < kCheckpoints && step < last_.steps) return;
   checkpoint_at_ = last_.elapsed_s;
-  above(fmt::format("step {}: checkpoint ({})\n", step, duration_text(seconds)));
+  above(fmt::format("{} {}: checkpoint ({})\n", step_word(unit_), step, duration_text(seconds)));
 }
 
 void TerminalView::on_notice(const std::string& line) { above((screen_.live ? wrap(printable(line), style().width, 2) : printable(line)) + "\n"); }

@@ -406,7 +406,7 @@ class Run {
     std::ranges::copy(feed_.scalars(), p.scalars.begin() + long(step_.scalars().size()));
     p.ms = 1e3 * seconds, p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
     const double wall = wall_.add(now), tokens = double(step_.plan().batch) * o_.tokens_per_sample;
-    p.wall_ms = 1e3 * wall, p.tokens_s = tokens / wall;
+    p.wall_ms = 1e3 * wall, p.tokens_s = tokens / wall, p.frames_s = p.tokens_s * feed_.frames();
     p.compute_tokens_s = tokens / pace_.value(), p.roof = o_.min_seconds / pace_.value(), p.roof_others = o_.roof_others;
     p.elapsed_s = std::chrono::duration<double>(now - start_).count();
     // Includes validation and checkpoints.

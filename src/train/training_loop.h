@@ -102,6 +102,7 @@ struct Progress {
   double ms = 0;                                           // of this step's work, without waiting for data
   double wall_ms = 0, tokens_s = 0;                        // wall-clock, including everything between steps: over the last kMedianSteps
   double compute_tokens_s = 0, roof = 0, roof_others = 0;  // from the median of the steps' own times
+  double frames_s = 0;                                     // of the environment that an agent plays
   double eta_s = 0, elapsed_s = 0;
   double data_wait_s = 0;  // in total
   int64_t resident_bytes = 0, planned_bytes = 0;

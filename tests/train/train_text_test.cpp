@@ -113,6 +113,49 @@ TEST(PlainLine, MatchesNanoGptsFormat) {
   EXPECT_TRUE(line.starts_with("iter 1200: loss 1.2346, time 23.71ms")) << line;
 }
 
+const std::vector<std::string> kAgentScalars = {"policy_loss", "entropy", "kl", "clipped", "score", "length", "explained", "playing", "learning"};
+
+Progress agent_progress() {
+  Progress p = some_progress();
+  p.scalar_names = kAgentScalars, p.frames_s = 4 * p.tokens_s;
+  const double values[] = {-0.01, 0.8456, 0.0107, 0.1216, -19.4074, 926.74, 0.4213, 0.15, 0.71};
+  std::copy(std::begin(values), std::end(values), p.scalars.begin());
+  return p;
+}
+
+TEST(LiveLine, PutsTheScoreOfAnAgentFirst) {
+  const Progress p = agent_progress();
+  EXPECT_EQ(live_line(p, std::vector<double>{1, 2, 3, 4}, "steps", 200),
+            "score -19.41  length 927  update 1200/5000  32.4k steps/s  130k frames/s  playing 15 % learning 71 % waiting 14 %  kl 0.0107  clipped 12 %  "
+            "entropy 0.846  explained 0.42  ETA 1:23  ▁▃▆█");
+  EXPECT_EQ(live_line(p, {}, "steps", 60), "score -19.41  update 1200/5000  32.4k steps/s  ETA 1:23");
+  for (int width = 20; width < 220; ++width) {
+    const std::string line = live_line(p, std::vector<double>(64, 2.0), "steps", width);
+    EXPECT_LE(display_width(line), width);
+    EXPECT_TRUE(line.starts_with("score -19.41")) << line;
+  }
+}
+
+TEST(PlainLine, PutsTheScoreOfAnAgentFirst) {
+  Progress p = agent_progress();
+  EXPECT_EQ(plain_line(p, "steps"),
+            "update 1200: score -19.41, length 927, 32.4k steps/s, 130k frames/s, playing 15 %, learning 71 %, waiting 14 %, kl 0.0107, clipped 12 %, "
+            "entropy 0.846, explained 0.42, lr 0.00093, ETA 1:23");
+  p.scalars[4] = p.scalars[5] = NAN, p.frames_s = p.tokens_s;  // no episode has ended; a frame per decision
+  EXPECT_TRUE(plain_line(p, "steps").starts_with("update 1200: score none, length none, 32.4k steps/s, playing")) << plain_line(p, "steps");
+}
+
+TEST(Summary, SaysWhatAnAgentsTimeWasSpentOn) {
+  RunSummary s = some_summary();
+  s.unit = "steps", s.outcome.score = {"score", "", true}, s.outcome.best_score = 15.2, s.outcome.final_score = 14, s.outcome.best_step = 512;
+  s.outcome.phase_seconds[size_t(Phase::data)] = 4, s.data_parts = {{"acting", 2.5}, {"environment", 1.4}};
+  const std::string text = summary_text(s, std::vector<double>{-21, -3, 15}, {100, false});
+  for (const char* part : {"updates in", "acting", "environment", "other data", "best evaluation 15.20 at update 512, last 14.00", "-21.00 ▁", "an update"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  for (const char* part : {"data wait", "loss", "a step"}) EXPECT_EQ(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(summary_json(s).at("data_seconds").at("acting"), 2.5);
+}
+
 TEST(LossCurve, IsBoundedAndKeepsTheMean) {
   LossCurve curve;
   double sum = 0;

@@ -108,6 +108,28 @@ TEST(TerminalView, WritesPlainLinesIntoAPipe) {
   EXPECT_EQ(t.writes, 30u);
 }
 
+TEST(TerminalView, CallsAnAgentsStepsUpdates) {
+  const std::vector<std::string> names = {"kl", "score"}, validated = {"score", "length"};
+  for (const bool live : {false, true}) {
+    FakeTerminal t;
+    TerminalView view(t.screen(live), "steps");
+    for (int64_t i = 1; i <= 3; ++i) {
+      Progress p = at_step(i, 3, 1000);
+      p.scalar_names = names, p.scalars[1] = double(i);
+      view.on_step(p);
+    }
+    ValidationResult r{3, std::numeric_limits<double>::quiet_NaN(), true, 0.1};
+    r.scalar_names = validated, r.scalars[0] = 15.2, r.scalars[1] = 1896, r.score = {"score", "", true}, r.value = 15.2;
+    view.on_validation(r), view.on_checkpoint(3, "runs/a/checkpoints", 0.02);
+    std::string all;
+    for (const std::string& line : t.lines) all += line + "\n";
+    for (const char* line : {"update 3: evaluation: score 15.20, length 1896, the best so far\n", "update 3: checkpoint (20 ms)\n", "score 3.00"})
+      EXPECT_NE(all.find(line), std::string::npos) << line << all;
+    EXPECT_EQ(all.find("step "), std::string::npos) << all;
+    EXPECT_EQ(all.find("loss"), std::string::npos) << all;
+  }
+}
+
 TEST(TerminalView, EndsAPipeInNanoGptsFormat) {
   FakeTerminal t;
   TerminalView view(t.screen(false));

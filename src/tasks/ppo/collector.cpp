@@ -221,7 +221,7 @@ void Collector::begin() {
 Collector::~Collector() = default;
 
 std::span<const std::string> Collector::scalar_names() const {
-  static const std::vector<std::string> names = {"score", "length", "explained"};
+  static const std::vector<std::string> names = {"score", "length", "explained", "playing", "learning"};
   return names;
 }
 
@@ -236,6 +236,7 @@ std::vector<const void*> Collector::program_inputs(const std::vector<Bytes>& car
 void Collector::collect() {
   Buffers& b = *buffers_;
   const Clock::time_point start = Clock::now();
+  if (begun_ == Clock::time_point{}) begun_ = start;
   const int64_t older = (b.stack - 1) * args_.instances * b.frame_bytes;
   std::memmove(b.frames.data(), b.frames.data() + int64_t(b.frames.size()) - older, size_t(older));
   std::vector<void*> out;
@@ -249,7 +250,7 @@ void Collector::collect() {
   for (std::vector<float>& s : b.states) out.push_back(s.data());
   b.first_states.assign(b.carry.begin() + long(programs_->environment), b.carry.end());
   programs_->rollout->run(program_inputs(b.carry), out, args_.seed, rollouts_);
-  ++rollouts_;
+  ++rollouts_, ++times_.rollouts;
   const Clock::time_point played = Clock::now();
   times_.playing += std::chrono::duration<double>(played - start).count();
 
@@ -332,7 +333,9 @@ void Collector::count_episodes() {
     error += (double(b.advantage[i]) - error_mean) * (double(b.advantage[i]) - error_mean);
     spread += (double(b.goal[i]) - goal_mean) * (double(b.goal[i]) - goal_mean);
   }
-  scalars_ = {score_.recent(), score_.recent_length(), spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN()};
+  const double whole = seconds_since(begun_);
+  scalars_ = {score_.recent(), score_.recent_length(), spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN(), times_.playing / whole,
+              times_.learning / whole};
 }
 
 // Statistics stay the same from a rollout to its last update; what it adds counts from the next one on.
@@ -428,7 +431,8 @@ BatchFeed::Batch Collector::next(int64_t step) {
   const Clock::time_point start = Clock::now();
   if (!stopped_) fill_minibatch(update / args_.minibatches(), update % args_.minibatches());
   if (update + 1 == args_.updates()) finish_rollout();
-  times_.preparing += seconds_since(start);
+  handed_out_ = Clock::now();
+  times_.preparing += std::chrono::duration<double>(handed_out_ - start).count();
   return {step, stopped_ ? std::span<const void* const>() : buffers_->batch_data, stopped_};
 }
 
@@ -441,6 +445,7 @@ void Collector::finish_rollout() {
 }
 
 void Collector::collected(const StepMetrics& m) {
+  times_.learning += seconds_since(handed_out_);
   if (!m.applied) return;
   kl_sum_ += m.scalars[kl_at_], ++kl_count_;
   if (kl_count_ < args_.minibatches()) return;

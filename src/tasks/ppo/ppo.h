@@ -1,6 +1,7 @@
 // Proximal policy optimisation: what is collected with the current weights, and the loss on it.
 #pragma once
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -102,6 +103,7 @@ class Collector final : public BatchFeed {
   void collected(const StepMetrics& metrics) override;
   std::span<const std::string> scalar_names() const override;
   std::span<const double> scalars() const override { return scalars_; }
+  double frames() const override { return double(instances_.options().frame_skip); }
   bool wants_validation() const override { return wants_validation_; }
 
   // Plays episodes, the same number in each of 100 instances (one in fewer instances, if fewer are wanted), with draws of their own. Empty: `stop` returned
@@ -115,7 +117,8 @@ class Collector final : public BatchFeed {
   void begin();           // allocates the buffers and starts all instances; call once, when the step has its memory
 
   struct Times {
-    double playing = 0, advantages = 0, preparing = 0;  // seconds
+    double playing = 0, advantages = 0, preparing = 0, learning = 0;  // seconds; learning: from a minibatch to the end of its update
+    int64_t rollouts = 0;                                             // in this process
   };
   const Times& times() const { return times_; }
   int64_t rollouts() const { return rollouts_; }
@@ -153,8 +156,12 @@ class Collector final : public BatchFeed {
   double rate_factor_ = 1, kl_sum_ = 0;
   int64_t kl_count_ = 0;
   size_t kl_at_ = 0;  // index of the KL divergence among the loss's scalars
-  std::array<double, 3> scalars_ = {};
+  std::array<double, 5> scalars_ = {};
+  std::chrono::steady_clock::time_point begun_ = {}, handed_out_ = {};
   Times times_;
 };
+
+// Seconds of a rollout by random actions, without a policy: the environment's part of playing. Measured once, in a few times that long.
+double environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args);
 
 }  // namespace ridge

@@ -191,21 +191,9 @@ class PpoRun final : public TaskRun {
     summary.what = fmt::format("PPO of {} on {}", counted(parameter_count(), "parameter"), spec.name);
     const Outcome& o = summary.outcome;
     if (collector_ && o.own_steps > 0) {
-      const int64_t done = o.steps / args_.updates() * args_.decisions();
-      summary.results.push_back(
-          fmt::format("{} decisions, {:.0f} a second with everything; {} frames per decision", grouped(done), o.tokens_s, instances_.options().frame_skip));
-      const Collector::Times& t = collector_->times();
-      const double learning = o.phase_seconds[size_t(Phase::step)], total = t.playing + t.advantages + t.preparing + learning +
-                                                                            o.phase_seconds[size_t(Phase::validation)] +
-                                                                            o.phase_seconds[size_t(Phase::checkpoint)];
-      auto share = [&](double seconds) { return 100 * seconds / total; };
-      summary.results.push_back(
-          fmt::format("time: playing {:.0f} %, advantages {:.0f} %, minibatches {:.0f} %, learning {:.0f} %, evaluation {:.0f} %, "
-                      "checkpoints {:.0f} %",
-                      share(t.playing), share(t.advantages), share(t.preparing), share(learning), share(o.phase_seconds[size_t(Phase::validation)]),
-                      share(o.phase_seconds[size_t(Phase::checkpoint)])));
-      summary.results.push_back(learning > t.playing ? "learning takes most of the time: larger minibatches or fewer epochs would help"
-                                                     : "playing takes most of the time: more epochs would cost little");
+      const int64_t done = o.steps / args_.updates() * args_.decisions(), skip = instances_.options().frame_skip;
+      summary.results.push_back(skip > 1 ? fmt::format("{} decisions of {} frames", grouped(done), skip) : fmt::format("{} decisions", grouped(done)));
+      add_times(summary);
     }
     if (last_played_.returns.size() > 1) {
       summary.results.push_back(fmt::format("score {:.2f} ± {:.2f} in {} episodes of {:.0f} decisions{}", last_played_.mean(), last_played_.interval(),
@@ -272,6 +260,28 @@ class PpoRun final : public TaskRun {
   }
 
  private:
+  // What the time between updates was spent on, and what to do about the largest part of all.
+  void add_times(RunSummary& summary) const {
+    const Collector::Times& t = collector_->times();
+    const Outcome& o = summary.outcome;
+    const double environment = std::min(t.playing, t.rollouts > 0 ? environment_seconds(*step, instances_, args_) * double(t.rollouts) : 0);
+    summary.data_parts = {{"acting", t.playing - environment}, {"environment", environment}, {"advantages", t.advantages}, {"minibatches", t.preparing}};
+    struct Part {
+      const char* what;
+      double seconds;
+      const char* remedy;
+    };
+    const Part parts[] = {{"learning", o.phase_seconds[size_t(Phase::step)], "larger minibatches or fewer update_epochs would make it shorter"},
+                          {"acting", t.playing - environment, "more instances with a shorter horizon, or a smaller network, would make it shorter"},
+                          {"the environment", environment, "more update_epochs would cost little"},
+                          {"preparing minibatches", t.advantages + t.preparing, "fewer update_epochs would make it shorter"},
+                          {"evaluation", o.phase_seconds[size_t(Phase::validation)], "eval_interval=N with a larger N makes it rarer"},
+                          {"saving", o.phase_seconds[size_t(Phase::checkpoint)], "checkpoint_interval=N with a larger N makes it rarer"}};
+    const Part& most = *std::ranges::max_element(parts, {}, &Part::seconds);
+    if (const double whole = o.seconds - o.earlier_seconds; whole > 0)
+      summary.results.push_back(fmt::format("{} takes the most time, {:.0f} %: {}", most.what, 100 * most.seconds / whole, most.remedy));
+  }
+
   bool has_picture() const { return instances_.environment().render(instances_.environment_state(instances_.start(iota({1})))).defined(); }
 
   void describe(const Resolved& s, RunPlanner& planner) {
