@@ -208,9 +208,8 @@ class PpoRun final : public TaskRun {
                      {"checkpoints/", "to resume from, and the best weights"},
                      {"metrics.jsonl", "every update"},
                      {"score.svg", "the learning curve"}};
-    if (has_picture())
-      for (const auto& [name, what] : {std::pair("best.gif", "the best weights play"), {"last.gif", "the last weights play"}})
-        summary.files.emplace_back(name, what);
+    if (has_picture() && o.best_score) summary.files.emplace_back("best.gif", "the best weights play");
+    if (has_picture()) summary.files.emplace_back("last.gif", "the last weights play");
     if (has_picture()) summary.next.push_back({fmt::format("ridge watch {}", folder), "plays in the terminal"});
     summary.next.push_back({fmt::format("ridge eval {}", folder), "scores of the best weights, sampled and most likely actions"});
     const bool left = o.steps < trainer.schedule.steps;
