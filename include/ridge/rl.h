@@ -86,6 +86,8 @@ class Instances {
   Instances(std::shared_ptr<const Environment> environment, const EnvOptions& options = {});
 
   const Environment& environment() const { return *environment_; }
+  const std::shared_ptr<const Environment>& environment_pointer() const { return environment_; }
+  bool may_truncate() const;  // by the time limit, or by the environment itself
   const EnvSpec& spec() const { return environment_->spec(); }
   const EnvOptions& options() const { return options_; }  // complete: every field has a value
   Shape observation_shape() const;                        // of one instance: {stack, …} where frames are stacked

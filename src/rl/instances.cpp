@@ -68,6 +68,15 @@ Instances::Instances(std::shared_ptr<const Environment> environment, const EnvOp
   require(options_.return_discount >= 0 && options_.return_discount < 1, "return_discount", options_.return_discount);
 }
 
+bool Instances::may_truncate() const {
+  if (options_.time_limit > 0) return true;
+  const EnvSpec& s = spec();  // one step is traced and thrown away
+  const Environment::Draws reset(size_t(s.reset_draws), full({1}, 0)), step(size_t(s.step_draws), full({1}, 0));
+  const bool real = s.actions.kind == ActionSpace::Kind::continuous, single = s.actions.kind == ActionSpace::Kind::discrete;
+  const Tensor action = Tensor::zeros(single ? Shape{1} : Shape{1, s.actions.components()}, real ? DType::f32 : DType::i64);
+  return environment_->step(environment_->reset(iota({1}), reset), action, step).truncated.defined();
+}
+
 Shape Instances::observation_shape() const { return options_.stack > 1 ? with_rows(options_.stack, spec().observation) : spec().observation; }
 
 std::string Instances::describe() const {

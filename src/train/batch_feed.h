@@ -40,6 +40,7 @@ class BatchFeed {
   virtual std::span<const std::string> scalar_names() const { return {}; }
   virtual std::span<const double> scalars() const { return {}; }
   virtual double frames() const { return 0; }              // of an environment, per unit that the run's speed counts; 0: batches are not played
+  virtual bool may_end() const { return true; }            // whether a validation that reaches the target may end the run now
   virtual bool wants_validation() const { return false; }  // a validation is requested, whatever the interval; asked once per group
 
   // For batches held one micro-batch at a time: the tensors of the next micro-batch.

@@ -355,6 +355,7 @@ class Run {
       if (!collect(Clock::now())) return;
     step_.leave_out();
     state_.step = step_.state(), state_.next_batch = position_after;
+    wall_.add(Clock::now());  // rates count attempted steps
     between_steps();
   }
 
@@ -510,7 +511,7 @@ class Run {
   }
 
   void check_target() {
-    if (o_.target && state_.final_score && task_.score.reaches(*state_.final_score, *o_.target))
+    if (o_.target && feed_.may_end() && state_.final_score && task_.score.reaches(*state_.final_score, *o_.target))
       end(Outcome::End::target, fmt::format("validation {} {:.4f} has reached the target of {}", task_.score.name, *state_.final_score, *o_.target));
   }
 

@@ -130,6 +130,24 @@ TEST_F(AgentTask, RecordsTheBestAndTheLastWeights) {
   }
 }
 
+TEST_F(AgentTask, StartsFromAnAgentWithItsScales) {
+  RunSummary first, second;
+  const std::vector<std::string> words = with(kTiny, {"normalize_observations=true", "normalize_values=true"});
+  train(words, first, "first");
+  train(with(words, {"init_from=" + (folder_ / "first") + "/model", "lr=1e-12", "decisions=128"}), second, "second");
+  const TrainedAgent before = load_agent((folder_ / "first") + "/model"), after = load_agent((folder_ / "second") + "/model");
+  EXPECT_NEAR(after.observations.count, before.observations.count + 128, 1e-6) << "statistics continue";
+  EXPECT_NEAR(after.values.count, before.values.count + 128, 1e-6);
+}
+
+TEST_F(AgentTask, ARunIsNotResumedWithAnotherNumberOfUpdates) {
+  RunSummary s;
+  train(with(kTiny, {"max_minutes=1e-9"}), s, "run");
+  const Error error = error_of([&] { train(with(kTiny, {"update_epochs=3", "decisions=1024"}), s, "run", true); });
+  EXPECT_EQ(error.code(), ErrorCode::usage) << error.what();
+  EXPECT_TRUE(mentions(error.what(), "8 updates")) << error.what();
+}
+
 TEST_F(AgentTask, AStoppedEpochChangesNothing) {
   RunSummary all, stopped;
   // A limit that every first epoch exceeds: only the first of two passes over each rollout counts, as if there were one.

@@ -338,9 +338,22 @@ TEST(Collector, PlaysTheSameNumberOfEpisodesInEveryInstance) {
   EXPECT_EQ(played->returns.size(), 200u) << "two in each of 100 instances";
   for (size_t i = 0; i < played->returns.size(); ++i) EXPECT_EQ(played->returns[i], played->lengths[i]) << "a reward of 1 per decision";
   const std::optional<PlayedEpisodes> again = p.collector->play(150, true), greedy = p.collector->play(10, false);
-  EXPECT_EQ(played->returns, again->returns) << "a function of weights and seed";
+  EXPECT_EQ(played->returns, again->returns) << "a function of weights, seed and the number of rollouts";
   EXPECT_EQ(greedy->returns.size(), 10u);
   EXPECT_FALSE(p.collector->play(10, true, [] { return true; }));
+}
+
+TEST(Collector, EvaluationsEndAndDiffer) {
+  EnvOptions endless;
+  endless.time_limit = 0;
+  Playing p("pendulum", {}, small_ppo(), endless);  // no episode ends by itself
+  const std::optional<PlayedEpisodes> played = p.collector->play(3, true);
+  ASSERT_TRUE(played);
+  EXPECT_EQ(played->capped, 3);
+  Playing q("cartpole", {}, small_ppo());
+  const std::vector<float> before = q.collector->play(100, true)->returns;
+  for (int64_t step = 0; step < q.args.updates(); ++step) q.batch(step);
+  EXPECT_NE(before, q.collector->play(100, true)->returns) << "the same weights, other episodes";
 }
 
 TEST(PpoArgs, NameSizesThatDoNotFitTogether) {

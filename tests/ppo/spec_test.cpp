@@ -56,6 +56,9 @@ TEST(Spec, BecomesSettings) {
                                    {"lr", "0.00025"},
                                    {"adam_epsilon", "1e-05"},
                                    {"schedule", "linear"},
+                                   {"normalize_values", "false"},
+                                   {"beta2", "0.999"},
+                                   {"recurrent", "none"},
                                    {"min_lr", "0"},
                                    {"seeds", "4"}})
     EXPECT_EQ(s.contains(key) ? s.at(key) : "missing", value) << key;

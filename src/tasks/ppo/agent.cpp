@@ -52,8 +52,8 @@ std::string agent_json(const Policy& policy, const Instances& instances, const P
       {"policy", nlohmann::ordered_json::parse(policy.args().json())},
       {"normalize_observations", args.normalize_observations},
       {"seed", args.seed}};
-  if (values) j["values"] = {{"mean", values->mean}, {"variance", values->variance}};
-  if (observations) j["observations"] = {{"mean", observations->mean}, {"variance", observations->variance}};
+  for (const auto& [name, moments] : {std::pair("values", values), {"observations", observations}})
+    if (moments) j[name] = {{"mean", moments->mean}, {"variance", moments->variance}, {"count", moments->count}};
   return j.dump(1);
 }
 
@@ -84,6 +84,7 @@ TrainedAgent load_agent(const fs::path& model) try {
       if (j.contains(name)) {
         moments->mean = j.at(name).at("mean").get<std::vector<double>>();
         moments->variance = j.at(name).at("variance").get<std::vector<double>>();
+        moments->count = j.at(name).at("count");
       }
   } else {  // a checkpoint
     const SafetensorsFile state((*folder / "task.safetensors").string());
@@ -95,6 +96,11 @@ TrainedAgent load_agent(const fs::path& model) try {
       if (view.data.size() != values->size() * sizeof(double)) fail(ErrorCode::io, "[ppo] {} in {} has another size than expected", name, folder->string());
       std::memcpy(values->data(), view.data.data(), view.data.size());
     }
+    double counts[2];  // the first of the saved numbers
+    const SafetensorView& numbers = state.at("numbers");
+    if (numbers.data.size() < sizeof counts) fail(ErrorCode::io, "[ppo] numbers in {} has another size than expected", folder->string());
+    std::memcpy(counts, numbers.data.data(), sizeof counts);
+    t.observations.count = counts[0], t.values.count = counts[1];
   }
   return t;
 } catch (const nlohmann::json::exception& e) {
@@ -125,20 +131,23 @@ int run_agent_eval(const std::string& model, bool json, const config::Resolved& 
   request_default_threads(thread_request(s));
   const TrainedAgent agent = load_agent(model);
   const std::shared_ptr<CompiledStep::State> held = agent.hold(s.get<std::string>("device"));
-  Collector collector(held->step, agent.policy, agent.tensors(), *agent.instances, agent.args);
+  PpoArgs fresh = agent.args;
+  fresh.seed = ~fresh.seed;  // other episodes than those that decided which weights are best
+  Collector collector(held->step, agent.policy, agent.tensors(), *agent.instances, fresh);
   collector.begin();
-  collector.use_observations(agent.observations);
+  collector.use_statistics_of(agent.observations, agent.values);
   const int64_t episodes = s.get<int64_t>("episodes");
-  nlohmann::ordered_json j{{"model", agent.folder.string()}, {"environment", agent.instances->describe()}, {"episodes", episodes}};
+  nlohmann::ordered_json j{{"model", agent.folder.string()}, {"environment", agent.instances->describe()}};
   if (!json) fmt::print("{:<10}{}\n{:<10}{}\n", "model", agent.folder.string(), "env", agent.instances->describe());
   for (const bool sampled : {true, false}) {
     const std::optional<PlayedEpisodes> played = collector.play(episodes, sampled);
     const char* how = sampled ? "sampled" : "greedy";
-    j[how] = {{"score", played->mean()}, {"interval", played->interval()}, {"length", played->mean_length()}, {"cut_off", played->capped}};
+    j[how] = {{"episodes", played->returns.size()}, {"score", played->mean()}, {"length", played->mean_length()}, {"cut_off", played->capped}};
+    if (played->returns.size() > 1) j[how]["interval"] = played->interval();
     if (!json)
-      fmt::print("{:<10}{:.2f} ± {:.2f} (95 %), {} of {:.0f} decisions on average{}\n", how, played->mean(), played->interval(),
-                 counted(int64_t(played->returns.size()), "episode"), played->mean_length(),
-                 played->capped ? fmt::format(", {} cut off by the time limit", played->capped) : "");
+      fmt::print("{:<10}{:.2f}{}, {} of {:.0f} decisions on average{}\n", how, played->mean(),
+                 played->returns.size() > 1 ? fmt::format(" ± {:.2f} (95 %)", played->interval()) : "", counted(int64_t(played->returns.size()), "episode"),
+                 played->mean_length(), played->capped ? fmt::format(", {} cut off by the time limit", played->capped) : "");
   }
   if (json) std::puts(j.dump().c_str());
   return 0;

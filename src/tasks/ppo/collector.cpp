@@ -22,6 +22,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint32_t kOrderStream = 0x504F;   // of the permutations; its seed is not that of the draws
 constexpr int64_t kPlayers = 100;           // instances that are evaluated
+constexpr int64_t kLongestPlayed = 10000;   // decisions of an evaluated episode without a time limit
 constexpr size_t kFigures = 4;              // numbers of a record
 constexpr int64_t kPlayedAtOnce = 128;      // decisions
 constexpr double kLargestObservation = 10;  // of normalised ones
@@ -102,7 +103,7 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   const std::vector<std::string>& scalars = step_.scalars();
   kl_at_ = size_t(std::ranges::find(scalars, "kl") - scalars.begin());
   b.stack = instances_.options().stack;
-  const bool bounded = instances_.options().time_limit > 0, normalized = args_.normalize_observations;
+  const bool bounded = instances_.may_truncate(), normalized = args_.normalize_observations;
   if (normalized && (spec.dtype != DType::f32 || b.stack > 1))
     fail(ErrorCode::usage, "[ppo] normalize_observations=true needs observations that are numbers and not stacked; leave it out, or set frame_stack=1");
 
@@ -334,8 +335,9 @@ void Collector::count_episodes() {
     spread += (double(b.goal[i]) - goal_mean) * (double(b.goal[i]) - goal_mean);
   }
   const double whole = seconds_since(begun_);
-  scalars_ = {score_.recent(), score_.recent_length(), spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN(), times_.playing / whole,
-              times_.learning / whole};
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  scalars_ = {score_.score().value_or(kUnknown), score_.length().value_or(kUnknown), spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN(),
+              times_.playing / whole, times_.learning / whole};
 }
 
 // Statistics stay the same from a rollout to its last update; what it adds counts from the next one on.
@@ -469,7 +471,11 @@ void Collector::make_player(bool sampled) {
   constexpr int64_t rows = kPlayers;
   Programs::Play& play = programs_->play[sampled];
   const size_t environment = programs_->environment;
-  auto first_state = [this] { return instances_.start(iota({rows}) + Tensor(double(kFirstEvaluated), DType::i64)); };
+  // Episodes that never end by themselves must end here.
+  EnvOptions options = instances_.options();
+  if (options.time_limit == 0) options.time_limit = kLongestPlayed;
+  const auto players = std::make_shared<const Instances>(instances_.environment_pointer(), options);
+  auto first_state = [players] { return players->start(iota({rows}) + Tensor(double(kFirstEvaluated), DType::i64)); };
   for (const Tensor& t : first_state()) play.carry.push_back(type_of(t));
   for (const Tensor& t : policy_->zero_state(rows)) play.carry.push_back(type_of(t));
   play.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function([=](const std::vector<Tensor>&) { return first_state(); }, weights_));
@@ -487,10 +493,10 @@ void Collector::make_player(bool sampled) {
                 [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
                   const EnvState state(carry.begin(), carry.begin() + long(environment));
                   const std::vector<Tensor> memory(carry.begin() + long(environment), carry.end());
-                  const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
-                  const Tensor action = sampled ? policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state))
-                                                : policy_->most_likely(out.distribution);
-                  const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
+                  const Policy::Output out = policy_->step(scales.observation(players->observe(state)), memory);
+                  const Tensor action =
+                      sampled ? policy_->sample(out.distribution, players->counter(state), players->instance(state)) : policy_->most_likely(out.distribution);
+                  const Instances::Decision d = players->step(state, policy_->for_environment(action));
                   ScanOutput next{d.state, {d.episode_return, d.episode_length, cast(d.truncated, DType::f32)}};
                   const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {rows, 1});
                   for (const Tensor& m : out.state) next.carry.push_back(m * on);
@@ -519,12 +525,14 @@ std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, co
   std::vector<float> returns(size_t(kPlayedAtOnce * rows)), lengths(returns.size()), truncated(returns.size());
   for (std::vector<float>* v : {&returns, &lengths, &truncated}) out.push_back(v->data());
   for (size_t i = 0; i < environment; ++i) first.push_back(carry[i].data());
-  play.start->run({}, first, args_.seed);
+  // Other episodes in every evaluation, or the best weights would be those that suit some episodes best.
+  const uint64_t seed = args_.seed + 0x9E3779B97F4A7C15u * uint64_t(rollouts_ + 1);
+  play.start->run({}, first, seed);
   PlayedEpisodes played;
   std::vector<int64_t> finished(size_t(players), 0);  // with fewer episodes than instances, the others are not counted
   for (int64_t chunk = 0; std::ranges::any_of(finished, [&](int64_t n) { return n < quota; }); ++chunk) {
     if (stop && stop()) return {};
-    play.run->run(in, out, args_.seed, chunk);
+    play.run->run(in, out, seed, chunk);
     for (size_t i = 0; i < returns.size(); ++i)
       if (const size_t row = i % size_t(rows); row < finished.size() && lengths[i] > 0 && finished[row] < quota) {
         ++finished[row];
@@ -600,8 +608,9 @@ void Collector::restore(const SafetensorsFile& file) {
   use_statistics();
 }
 
-void Collector::use_observations(const RunningMoments& moments) {
-  observations_ = moments;
+void Collector::use_statistics_of(const RunningMoments& observations, const RunningMoments& values) {
+  if (args_.normalize_observations) observations_ = observations;
+  if (args_.normalize_values) values_ = values;
   use_statistics();
 }
 

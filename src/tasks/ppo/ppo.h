@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -78,7 +79,7 @@ class EpisodeScore {
 };
 
 // Numbers of instances that are only evaluated, and only shown: their draws are not those of training.
-inline constexpr int64_t kFirstEvaluated = int64_t(1) << 30, kFirstShown = int64_t(1) << 29;
+inline constexpr int64_t kFirstEvaluated = int64_t(1) << 24, kFirstShown = kFirstEvaluated + (int64_t(1) << 20);
 
 // Episodes played by a policy as it is.
 struct PlayedEpisodes {
@@ -105,6 +106,7 @@ class Collector final : public BatchFeed {
   std::span<const double> scalars() const override { return scalars_; }
   double frames() const override { return double(instances_.options().frame_skip); }
   bool wants_validation() const override { return wants_validation_; }
+  bool may_end() const override { return !target || score_.score().value_or(-std::numeric_limits<double>::infinity()) >= *target; }
 
   // Plays episodes, the same number in each of 100 instances (one in fewer instances, if fewer are wanted), with draws of their own. Empty: `stop` returned
   // true.
@@ -124,7 +126,7 @@ class Collector final : public BatchFeed {
   int64_t rollouts() const { return rollouts_; }
   const RunningMoments& observations() const { return observations_; }
   const RunningMoments& values() const { return values_; }
-  void use_observations(const RunningMoments& moments);  // of a trained agent
+  void use_statistics_of(const RunningMoments& observations, const RunningMoments& values);  // of a trained agent
 
  private:
   struct Programs;

@@ -114,7 +114,7 @@ class PpoRun final : public TaskRun {
     policy_ = std::make_shared<Policy>(policy_args(s, instances_));
     weights_ = ridge::parameters(*policy_);
     for (const NamedTensor& w : weights_) tensors_.push_back(*w.tensor);
-    if (const std::string from = s.get<std::string>("init_from"); !from.empty() && !o.resume) load_weights(*policy_, from);
+    if (const std::string from = s.get<std::string>("init_from"); !from.empty() && !o.resume) begin_from(from);
     schedule_ = schedule_of(s, steps, kPpoName);
 
     RunNeeds needs;
@@ -159,6 +159,7 @@ class PpoRun final : public TaskRun {
   TrainerTask trainer_task(const Resolved& s) override {
     collector_->target = target_;
     collector_->begin();
+    if (start_) collector_->use_statistics_of(start_->observations, start_->values);
     TrainerTask task;
     task.step = step, task.parameters = parameters, task.feed = collector_;
     task.score = {.name = "score", .unit = {}, .higher_is_better = true};
@@ -177,7 +178,8 @@ class PpoRun final : public TaskRun {
     task.texts["agent.json"] = agent_json(*policy_, instances_, args_, nullptr, nullptr);
     task.identity = {{"environment", instances_.describe()},
                      {"network", policy_->args().json()},
-                     {"rollout", fmt::format("{} instances x {} decisions", args_.instances, args_.horizon)}};
+                     {"rollout", fmt::format("{} instances x {} decisions, {} updates, {}", args_.instances, args_.horizon, args_.updates(),
+                                             args_.scale_rewards ? "rewards scaled" : "rewards as they are")}};
     for (const char* key :
          {"decisions",        "minibatch",     "update_epochs", "lr",      "min_lr",        "schedule",  "gamma",       "lambda",
           "clip_range",       "value_clip",    "value_weight",  "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations",
@@ -283,6 +285,20 @@ class PpoRun final : public TaskRun {
 
   bool has_picture() const { return instances_.environment().render(instances_.environment_state(instances_.start(iota({1})))).defined(); }
 
+  // An agent's weights mean something only together with the scales of what it sees and predicts.
+  void begin_from(const std::string& from) {
+    load_weights(*policy_, from);
+    if (!is_agent(from)) {
+      if (args_.normalize_observations || args_.normalize_values)
+        notices.push_back(fmt::format("init_from={}: these are weights without the scales of observations and values, which start afresh", from));
+      return;
+    }
+    start_ = load_agent(from);
+    if (start_->observations.mean.size() != size_t(instances_.spec().observation.numel()))
+      fail(ErrorCode::usage, "[ppo] the agent of init_from={} sees {} numbers, {} has {}", from, start_->observations.mean.size(), instances_.spec().name,
+           instances_.spec().observation.numel());
+  }
+
   void describe(const Resolved& s, RunPlanner& planner) {
     const PolicyArgs& p = policy_->args();
     std::string network = p.network == "mlp" ? fmt::format("mlp {}x{} {}", p.hidden, p.layers, p.activation) : p.network;
@@ -311,6 +327,7 @@ class PpoRun final : public TaskRun {
   std::shared_ptr<Collector> collector_;
   Schedule schedule_;
   std::optional<double> target_;
+  std::optional<TrainedAgent> start_;  // the agent that a new run starts from
   PlayedEpisodes last_played_;
 };
 

@@ -84,6 +84,12 @@ class SpecReader {
     }
   }
 
+  // Keys without an equivalent.
+  void unused(const YAML::Node& node, const std::string& path, std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+      if (node[key] && !node[key].IsNull()) note(fmt::format("{}.{} is not used", path, key));
+  }
+
   std::string filled(std::string value, const std::string& key) const {
     for (size_t at; (at = value.find("${")) != value.npos;) {
       const size_t end = value.find('}', at);
@@ -153,10 +159,11 @@ class SpecReader {
     frames_ = needed(env, "env", "max_frame");
     set("decisions", fmt::format("{}", frames_));
     set_count("time_limit", count(env, "env", "max_t"));
-    if (flag(env, "env", "normalize_obs", false)) set("normalize_observations", "true");
-    if (flag(env, "env", "normalize_reward", false)) set("scale_rewards", "true");
+    set("normalize_observations", flag(env, "env", "normalize_obs", false) ? "true" : "false");
+    set("scale_rewards", flag(env, "env", "normalize_reward", false) ? "true" : "false");
     if (number(env, "env", "reward_scale").value_or(1) != 1) refuse("env.reward_scale", "rewards are not scaled by a fixed factor; use normalize_reward");
-    set_number("reward_clip", number(env, "env", "clip_reward"));
+    set_number("reward_clip", number(env, "env", "clip_reward").value_or(0));
+    unused(env, "env", {"device", "full_action_space"});
     if (number(env, "env", "clip_obs").value_or(10) != 10) note("env.clip_obs: normalised observations are clipped to 10");
     if (flag(env, "env", "life_loss_info", false)) note("env.life_loss_info has no effect: there are no lives");
     if (env["frame_op"] || env["frame_op_len"]) note("env.frame_op: pictures are stacks of four frames");
@@ -190,9 +197,12 @@ class SpecReader {
     if (final_clip && *final_clip != clip) note("agent.algorithm.clip_eps_spec: the clip range stays at its first value");
     const auto [entropy, final_entropy] = schedule(a, "entropy_coef_spec");
     set("entropy", fmt::format("{}", entropy));
-    if (final_entropy) set("final_entropy", fmt::format("{}", *final_entropy));
-    if (flag(a, path, "clip_vloss", false)) set("value_clip", fmt::format("{}", clip));
-    if (flag(a, path, "normalize_v_targets", false)) set("normalize_values", "true");
+    set("final_entropy", final_entropy ? fmt::format("{}", *final_entropy) : "none");
+    set("value_clip", fmt::format("{}", flag(a, path, "clip_vloss", false) ? clip : 0));
+    set("normalize_values", flag(a, path, "normalize_v_targets", false) ? "true" : "false");
+    unused(a, path, {"training_frequency", "explore_var_spec"});
+    for (const char* key : {"action_pdtype", "action_policy"})
+      if (a[key] && text(a, path, key) != "default") note(fmt::format("{}.{} is not used: actions are drawn from the policy's own distribution", path, key));
     if (flag(a, path, "symlog", false)) refuse(path + ".symlog", "is not available");
     if (a["normalize_advantages"])
       if (const std::string how = text(a, path, "normalize_advantages"); how != "standardize" && how != "true" && how != "True")
@@ -269,6 +279,11 @@ class SpecReader {
     } else {
       refuse(path + ".type", fmt::format("'{}' is not available; use ConvNet, MLPNet or RecurrentNet", type));
     }
+    if (type == "ConvNet" && net["shared"] && !flag(net, path, "shared", true)) note(path + ".shared: actor and critic share the convolutions");
+    if (type == "ConvNet" && net["hid_layers_activation"] && text(net, path, "hid_layers_activation") != "relu")
+      note(path + ".hid_layers_activation: the network's activation is relu");
+    if (type != "RecurrentNet") set("recurrent", "none");
+    unused(net, path, {"log_std_init", "actor_init_std", "critic_init_std", "out_layer_activation", "loss_spec", "seq_len"});
     set_number("clip", number(net, path, "clip_grad_val").value_or(0));
     if (net["init_fn"] && !net["init_fn"].IsNull() && text(net, path, "init_fn") != "orthogonal_") note(path + ".init_fn: weights start orthogonal");
     const char* optimizer = net["optim_spec"] ? "optim_spec" : "actor_optim_spec";
@@ -280,6 +295,12 @@ class SpecReader {
       refuse(o_path + ".name", fmt::format("'{}' is not available; use Adam or AdamW", name));
     set_number("lr", number(o, o_path, "lr")), set_number("adam_epsilon", number(o, o_path, "eps").value_or(1e-8));
     set_number("weight_decay", number(o, o_path, "weight_decay").value_or(0));
+    std::vector<double> betas = {0.9, 0.999};
+    if (o["betas"]) {
+      if (!o["betas"].IsSequence() || o["betas"].size() != 2) refuse(o_path + ".betas", "is not a list of two numbers");
+      for (size_t i = 0; i < 2; ++i) betas[i] = o["betas"][i].as<double>();
+    }
+    set_number("beta1", betas[0]), set_number("beta2", betas[1]);
     if (const YAML::Node s = net["lr_scheduler_spec"]; s && s.IsMap()) {
       const std::string s_path = path + ".lr_scheduler_spec";
       known(s, s_path, {"name", "frame"});
