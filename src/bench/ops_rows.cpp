@@ -162,7 +162,8 @@ Row nature_conv(int64_t images, const NatureConv& c, ConvPart part, DType dtype)
   const bool bytes = c.channels == 4;
   const char* form = part == ConvPart::forward ? "" : part == ConvPart::weights ? "-dw" : "-dx";
   Row row{.suite = "ops",
-          .name = fmt::format("conv/nature-{0}x{1}x{2}x{2}-{3}x{4}x{4}-s{5}{6}", images, c.channels, c.size, c.outputs, c.window, c.stride, form),
+          .name = fmt::format("conv/nature-{0}x{1}x{2}x{2}-{3}x{4}x{4}-s{5}{6}{7}", images, c.channels, c.size, c.outputs, c.window, c.stride, form,
+                              dtype == DType::bf16 ? "-bf16" : ""),
           .dtype = dtype,
           .bound = Bound::fma};
   const double x = double(images * c.channels * c.size * c.size), y = double(images * c.outputs * out * out);

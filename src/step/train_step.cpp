@@ -46,7 +46,8 @@ struct TrainStep::State {
   StepModel model;
   StepOptions options;
   StepPlan plan;
-  StepState now;  // after the last collected step
+  StepState now;                         // after the last collected step
+  std::vector<std::string> all_scalars;  // with those of a feed
   std::optional<StepPrograms> programs;
   PlannedStep made;
   Backend& device;
@@ -495,6 +496,11 @@ void TrainStep::touch() {
 }
 
 const std::vector<std::string>& TrainStep::scalars() const { return state_->programs->scalars(); }
+std::span<const std::string> TrainStep::scalars_and(std::span<const std::string> others) {
+  state_->all_scalars = scalars();
+  state_->all_scalars.insert(state_->all_scalars.end(), others.begin(), others.end());
+  return state_->all_scalars;
+}
 const std::vector<std::string>& TrainStep::evaluation_scalars() const { return state_->programs->evaluation_scalars(); }
 const StepModel& TrainStep::model() const { return state_->model; }
 const StepOptions& TrainStep::options() const { return state_->options; }

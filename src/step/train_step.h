@@ -143,8 +143,9 @@ class TrainStep {
   void compile_ahead();                  // in the background, if the device supports it
   void touch();                          // maps all memory and writes to every page, so that no other process can take it later
 
-  const std::vector<std::string>& scalars() const;             // names of the scalars reported with the loss
-  const std::vector<std::string>& evaluation_scalars() const;  // the same for `evaluate`
+  const std::vector<std::string>& scalars() const;                                // names of the scalars reported with the loss
+  std::span<const std::string> scalars_and(std::span<const std::string> others);  // these and others, kept as long as the step
+  const std::vector<std::string>& evaluation_scalars() const;                     // the same for `evaluate`
   const StepModel& model() const;
   const StepOptions& options() const;
   Backend& device();

@@ -95,7 +95,7 @@ void RunPlanner::read_earlier() {
   if (earlier_) run_.steps_done = earlier_->step.attempted;
 }
 
-void RunPlanner::refuse_finished_run(int64_t steps) {
+void RunPlanner::refuse_finished_run(int64_t steps, const char* length_key) {
   const std::optional<double> target = s_.get<std::optional<double>>("target_loss");
   if (!earlier_ || !is_finished(o_.folder, earlier_, steps, target)) return;
   const Score& score = earlier_->score;
@@ -107,8 +107,8 @@ void RunPlanner::refuse_finished_run(int64_t steps) {
                           : steps == 1  ? "its only step is done"
                                         : fmt::format("all {} steps are done", steps);
   fail(ErrorCode::usage,
-       "[resume] the run in {0} is finished: {1}; set steps=N with a larger N to continue, or init_from={0} to start a new run from its weights",
-       o_.folder.string(), why);
+       "[resume] the run in {0} is finished: {1}; set {2}=N with a larger N to continue, or init_from={0} to start a new run from its weights",
+       o_.folder.string(), why, length_key);
 }
 
 bool RunPlanner::is_set_now(const char* key) const {
@@ -250,6 +250,12 @@ TrainStep* RunPlanner::make_step(const RunNeeds& needs, int64_t others) {
   try {
     return fitting_step(needs, options, others);
   } catch (const StepTooLarge& error) {
+    if (needs.read_bytes && read_bytes_ == 0) {  // what else the task holds is known once there is any step
+      StepOptions any = options;
+      any.memory = 0;
+      needs.make_step(any);
+      others += read_bytes_ = needs.read_bytes();
+    }
     const int64_t enough = smallest_budget(needs, others + kNoise, error.least);
     fail(ErrorCode::memory, "[{}] the budget of {} ({}) is too small: {} take {}, the step at least {}; {}", needs.task, size_text(run_.budget.bytes),
          run_.budget.reason, on_device_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others), size_text(error.least),
@@ -436,7 +442,8 @@ Decision as_set(const config::Resolved& s, const char* key, std::string value, s
 
 Decision rate_decision(const Schedule& s, std::string source) {
   const std::string warmup = fmt::format("{} of warm-up", counted(s.warmup, "step"));
-  return {"rate", fmt::format("{:g} to {:g}, {}", s.lr, s.min_lr, name(s.kind)), std::move(source),
+  return {"rate", s.kind == Schedule::Kind::constant ? fmt::format("{:g}, constant", s.lr) : fmt::format("{:g} to {:g}, {}", s.lr, s.min_lr, name(s.kind)),
+          std::move(source),
           s.warmup < s.steps ? warmup : fmt::format("{}: the run ends before that, at {:.3g}; set warmup=N below {}", warmup, s.rate(s.steps - 1), s.steps)};
 }
 

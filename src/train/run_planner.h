@@ -95,7 +95,8 @@ class RunPlanner {
   void read_earlier();
   const std::optional<RunState>& earlier() const { return earlier_; }
   // ErrorCode::usage if the run being resumed has nothing left to do. A run killed after its last step still needs its summary, so it is allowed.
-  void refuse_finished_run(int64_t steps);
+  // `length_key`: the setting that says how long a run is.
+  void refuse_finished_run(int64_t steps, const char* length_key = "steps");
 
   // Opens a device requested by name before any slow work; otherwise starts measuring unmeasured GPUs in the background.
   void choose_named_device();

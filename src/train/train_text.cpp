@@ -149,9 +149,11 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
   const size_t mean_of = std::min<size_t>(size_t(std::max<int64_t>(o.steps, 0)), kMeanSteps);
   std::string line = fmt::format("train {} ({}first {})", number_text(o.final_train_loss),
                                  mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", number_text(o.first_loss));
+  const bool current = o.validated_step == o.steps || (o.validated_step < 0 && !o.resumed);
+  const std::string when = current ? "the end" : o.validated_step < 0 ? "the last validation" : "step " + grouped(o.validated_step);
   if (o.best_score && !o.score.is_loss())
-    out.add("score", fmt::format("validation {} {} at step {}, the {} of all; {} at the end", o.score.name, score_text(o.score, *o.best_score),
-                                 grouped(o.best_step), o.score.higher_is_better ? "highest" : "lowest", score_text(o.score, o.final_score.value_or(NAN))));
+    out.add("score", fmt::format("validation {} {} at step {}, the {} of all; {} at {}", o.score.name, score_text(o.score, *o.best_score), grouped(o.best_step),
+                                 o.score.higher_is_better ? "highest" : "lowest", score_text(o.score, o.final_score.value_or(NAN)), when));
   if (o.best_val_loss)
     line = fmt::format("validation {} at {}step {}, {}", number_text(*o.best_val_loss), o.score.is_loss() ? "" : fmt::format("the best {}, ", o.score.name),
                        grouped(o.best_step), line);

@@ -57,8 +57,7 @@ class Run {
         signals_(options.handle_signals),
         rows_([this](const std::string& line) { views_.on_notice(line); }),
         checkpoints_(task, options, calls()) {
-    for (std::span<const std::string> names : {std::span<const std::string>(step_.scalars()), feed_.scalar_names()})
-      scalar_names_.insert(scalar_names_.end(), names.begin(), names.end());
+    scalar_names_ = step_.scalars_and(feed_.scalar_names());  // views show them after the run has ended
     if (scalar_names_.size() > kMaxScalars)
       fail(ErrorCode::usage, "[train] the loss and the feed report {} scalars together, at most {} are possible", scalar_names_.size(), kMaxScalars);
   }
@@ -475,7 +474,8 @@ class Run {
     if (step_.pending() > 0) return;  // nothing else is due, or the step would have been collected
     if (done % group_ != 0 && done != o_.schedule.steps) return;
     // A time-limited run still ends with a validation loss.
-    const bool unknown = state_.validation_interval > 0 && !state_.final_score && out_of_time();
+    const bool older = bool(task_.validate) && validated_at_ != done;  // the weights have changed since their score was measured
+    const bool unknown = state_.validation_interval > 0 && (!state_.final_score || older) && out_of_time() && !signals_.caught();
     const bool validates = due(state_.validation_interval, done) || unknown || (o_.validate && this->validates() && feed_.wants_validation());
     const bool best = validates && validate();
     if (due(state_.sample_interval, done) && !signals_.caught()) take_sample();
@@ -548,7 +548,7 @@ class Run {
     r.best = std::isfinite(r.value) && (!state_.best_score || task_.score.better(r.value, *state_.best_score));
     const auto if_finite = [](double value) { return std::isfinite(value) ? std::optional(value) : std::nullopt; };
     const std::optional<double> loss = state_.final_val_loss = if_finite(r.loss);
-    state_.final_score = if_finite(r.value);
+    state_.final_score = if_finite(r.value), validated_at_ = r.step;
     if (r.best) state_.best_score = r.value, state_.best_val_loss = loss, state_.best_step = r.step;
     r.seconds = std::chrono::duration<double>(leave(Phase::validation, start) - start).count();
     flush_reports();
@@ -582,6 +582,7 @@ class Run {
                                  : fmt::format("all {} steps done", steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
+    out_.validated_step = validated_at_;
     out_.score = task_.score, out_.best_score = state_.best_score, out_.final_score = state_.final_score;
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
     out_.seconds = earlier_seconds_ + since(start_), out_.earlier_seconds = earlier_seconds_, out_.data_wait_seconds = waited_;
@@ -603,7 +604,7 @@ class Run {
   TrainStep& step_;
   BatchFeed& feed_;
   const int64_t group_;  // steps
-  std::vector<std::string> scalar_names_;
+  std::span<const std::string> scalar_names_;
   std::optional<size_t> score_at_;  // index among the validation's scalars; none: the loss
   std::optional<FolderLock> lock_;
   StopSignals signals_;
@@ -625,7 +626,7 @@ class Run {
   WallPace wall_;
   Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, reported_at_ = {};
   std::vector<Progress> pending_reports_, current_reports_;
-  int64_t resident_ = 0, begun_at_ = 0, collected_ = 0;
+  int64_t resident_ = 0, begun_at_ = 0, collected_ = 0, validated_at_ = -1;
   double earlier_seconds_ = 0, waited_ = 0;
   double own_seconds_ = 0;                       // of all collected steps
   std::vector<std::vector<std::byte>> buffers_;  // of a validation batch

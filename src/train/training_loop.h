@@ -152,6 +152,7 @@ struct Outcome {
   std::optional<double> best_score, final_score;        // from validations
   std::optional<double> best_val_loss, final_val_loss;  // of the same validations: the first is the loss at the best score
   int64_t best_step = 0;
+  int64_t validated_step = -1;                    // of the last validation in this part; -1: none
   double seconds = 0;                             // over all parts
   double earlier_seconds = 0;                     // of the parts before this one
   double tokens_s = 0;                            // of this part, wall-clock, including all waits

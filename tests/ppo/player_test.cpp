@@ -36,7 +36,9 @@ TEST(AgentPlayer, PlaysTheGamesOfAnEvaluation) {
       Collector collector(held->step, agent.policy, agent.tensors(), *agent.instances, agent.args);
       collector.begin();
       std::vector<float> expected = collector.play(20, sampled)->lengths, lengths;
-      AgentPlayer player(held->step, agent.policy, agent.tensors(), *agent.instances, agent.args, {.sampled = sampled, .decisions = 7});
+      PpoArgs same = agent.args;
+      same.seed = collector.evaluation_seed();
+      AgentPlayer player(held->step, agent.policy, agent.tensors(), *agent.instances, same, {.sampled = sampled, .decisions = 7});
       for (int64_t i = 0; i < 20; ++i) {
         player.begin(kFirstEvaluated + i);
         for (float n = 0; n < 1000;) {

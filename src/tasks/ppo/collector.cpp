@@ -510,6 +510,8 @@ void Collector::make_player(bool sampled) {
           weights_));
 }
 
+uint64_t Collector::evaluation_seed() const { return args_.seed + 0x9E3779B97F4A7C15u * uint64_t(rollouts_ + 1); }
+
 std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, const std::function<bool()>& stop) {
   constexpr int64_t rows = kPlayers;
   const int64_t quota = (episodes + rows - 1) / rows, players = std::min(episodes, rows);
@@ -526,7 +528,7 @@ std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, co
   for (std::vector<float>* v : {&returns, &lengths, &truncated}) out.push_back(v->data());
   for (size_t i = 0; i < environment; ++i) first.push_back(carry[i].data());
   // Other episodes in every evaluation, or the best weights would be those that suit some episodes best.
-  const uint64_t seed = args_.seed + 0x9E3779B97F4A7C15u * uint64_t(rollouts_ + 1);
+  const uint64_t seed = evaluation_seed();
   play.start->run({}, first, seed);
   PlayedEpisodes played;
   std::vector<int64_t> finished(size_t(players), 0);  // with fewer episodes than instances, the others are not counted

@@ -26,7 +26,7 @@ constexpr Key kPpoKeys[] = {
   {.name = "init_from", .group = kAgent, .type = path, .initial = "", .help = "run or model folder whose weights to start from; empty: new weights", .used_by = kUse},
 
   {.name = "env", .group = kGame, .type = text, .initial = "pong", .help = "the environment's name: pong, pong-pixels, pong-pixels-42, breakout, cartpole, acrobot, pendulum, mountain-car, mountain-car-continuous", .aliases = "environment", .used_by = kUse},
-  {.name = "frame_skip", .group = kGame, .type = integer, .initial = "auto", .help = "steps of the environment per decision; auto: its own", .words = "auto", .low = 1, .high = 1000, .used_by = kUse},
+  {.name = "frame_skip", .group = kGame, .type = integer, .initial = "auto", .help = "steps of the environment per decision; auto: its own", .words = "auto", .low = 1, .high = 16, .used_by = kUse},
   {.name = "time_limit", .group = kGame, .type = integer, .initial = "auto", .help = "decisions after which an episode is cut off; 0: never; auto: the environment's own", .words = "auto", .high = 1e9, .used_by = kUse},
   {.name = "frame_stack", .group = kGame, .type = integer, .initial = "auto", .help = "frames per observation; auto: the environment's own", .words = "auto", .low = 1, .high = 64, .aliases = "stack", .used_by = kUse},
   {.name = "sticky", .group = kGame, .type = real, .initial = "0", .help = "probability that a decision repeats the last action", .high = 1, .below_high = true, .used_by = kUse},

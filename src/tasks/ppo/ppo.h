@@ -111,7 +111,8 @@ class Collector final : public BatchFeed {
   // Plays episodes, the same number in each of 100 instances (one in fewer instances, if fewer are wanted), with draws of their own. Empty: `stop` returned
   // true.
   std::optional<PlayedEpisodes> play(int64_t episodes, bool sampled, const std::function<bool()>& stop = {});
-  std::optional<double> target;  // a score from which on validations are requested
+  uint64_t evaluation_seed() const;  // of the next evaluation's draws
+  std::optional<double> target;      // a score from which on validations are requested
 
   std::vector<StateTensor> save() const;
   void restore(const SafetensorsFile& file);

@@ -35,6 +35,8 @@ Instances make_instances(const Resolved& s) {
   EnvOptions o;
   o.frame_skip = count_or(s, "frame_skip", -1), o.time_limit = count_or(s, "time_limit", -1), o.stack = count_or(s, "frame_stack", -1);
   o.sticky = s.get<double>("sticky"), o.noops = s.get<int64_t>("noops"), o.reward_clip = s.get<double>("reward_clip");
+  if (s.get<bool>("scale_rewards") && !(s.get<double>("gamma") < 1))
+    fail(ErrorCode::usage, "[ppo] scale_rewards=true needs gamma below 1, so that discounted returns stay finite");
   if (s.get<bool>("scale_rewards")) o.return_discount = s.get<double>("gamma");
   return Instances(make_environment(s.get<std::string>("env")), o);
 }
@@ -107,7 +109,7 @@ class PpoRun final : public TaskRun {
     RunPlanner planner(s, o, *this);
     planner.read_earlier();
     const int64_t steps = checked_product(kPpoName, "updates", {{"rollouts", args_.iterations}, {"updates", args_.updates()}});
-    if (o.resume) planner.refuse_finished_run(steps);
+    if (o.resume) planner.refuse_finished_run(steps, "decisions");
     planner.choose_named_device();
     args_.seed = o.seed;
     seed(o.seed);

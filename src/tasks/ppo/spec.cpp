@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -190,6 +191,8 @@ class SpecReader {
           {"name", "action_pdtype", "action_policy", "explore_var_spec", "gamma", "lam", "clip_eps_spec", "entropy_coef_spec", "val_loss_coef", "time_horizon",
            "minibatch_size", "training_epoch", "training_frequency", "normalize_v_targets", "clip_vloss", "symlog", "normalize_advantages"});
     if (const std::string name = text(a, path, "name"); name != "PPO") refuse(path + ".name", fmt::format("'{}' is not available, only PPO", name));
+    for (const char* key : {"gamma", "lam"})
+      if (!number(a, path, key)) refuse(fmt::format("{}.{}", path, key), "is missing");
     set_number("gamma", number(a, path, "gamma")), set_number("lambda", number(a, path, "lam"));
     set_number("value_weight", number(a, path, "val_loss_coef").value_or(1));
     const auto [clip, final_clip] = schedule(a, "clip_eps_spec");
@@ -215,6 +218,7 @@ class SpecReader {
     while (all % minibatch != 0) minibatch += instances_;
     if (minibatch != needed(a, path, "minibatch_size"))
       note(fmt::format("{}.minibatch_size becomes {}, so that it divides a rollout of {}", path, minibatch, all));
+    updates_ = all / minibatch * epochs, rollout_ = all;
     set("horizon", fmt::format("{}", horizon)), set("minibatch", fmt::format("{}", minibatch)), set("update_epochs", fmt::format("{}", epochs));
   }
 
@@ -287,7 +291,7 @@ class SpecReader {
     set_number("clip", number(net, path, "clip_grad_val").value_or(0));
     if (net["init_fn"] && !net["init_fn"].IsNull() && text(net, path, "init_fn") != "orthogonal_") note(path + ".init_fn: weights start orthogonal");
     const char* optimizer = net["optim_spec"] ? "optim_spec" : "actor_optim_spec";
-    if (!net["optim_spec"]) note(path + ": actor and critic share the actor's optimizer settings");
+    if (net["actor_optim_spec"] || net["critic_optim_spec"]) note(fmt::format("{}: actor and critic share one optimizer, that of {}", path, optimizer));
     const YAML::Node o = part(net, path, optimizer);
     const std::string o_path = path + "." + optimizer;
     known(o, o_path, {"name", "lr", "eps", "betas", "weight_decay"});
@@ -340,6 +344,8 @@ class SpecReader {
           {"distributed", "log_frequency", "eval_frequency", "max_session", "max_trial", "rigorous_eval", "search_resources", "search_scheduler", "search",
            "param_spec_process", "resume"});
     set_count("seeds", count(meta, "meta", "max_session"));
+    if (const std::optional<int64_t> frames = count(meta, "meta", "eval_frequency"); frames && *frames > 0)
+      set("eval_interval", fmt::format("{}", (*frames + rollout_ - 1) / rollout_ * updates_));
     if (meta["distributed"] && text(meta, "meta", "distributed") != "false" && text(meta, "meta", "distributed") != "False")
       note("meta.distributed: sessions run one after another");
     if (count(meta, "meta", "max_trial").value_or(1) > 1) note("meta.max_trial: one trial is run; without a search, trials do not differ");
@@ -348,7 +354,7 @@ class SpecReader {
   const std::string& file_;
   std::map<std::string, std::string> variables_;
   SpecSettings out_;
-  int64_t instances_ = 1, frames_ = 0;
+  int64_t instances_ = 1, frames_ = 0, rollout_ = 1, updates_ = 1;
 };
 
 }  // namespace
