@@ -189,7 +189,7 @@ TEST_P(NonFinite, ScalarsAreChecked) {
   }
 }
 
-TEST(Settings, ThatMakeWeightsNonFiniteAreRejected) {
+TEST(OptimizerSettings, ThatMakeWeightsNonFiniteAreRejected) {
   const StepModel model = regression();
   using Kind = Optimizer::Kind;
   auto refused = [&](const char* what, Kind kind, double StepOptions::*own, double Optimizer::*of_optimizer, std::initializer_list<double> values) {

@@ -59,8 +59,8 @@ constexpr Key kPpoKeys[] = {
 
 constexpr Preset kPpoPresets[] = {
     {"pong-state",
-     "env=pong network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
-     "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=20000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
+     "env=pong network=mlp units=64 layers=3 instances=512 horizon=64 minibatch=8192 update_epochs=6 gamma=0.985 lambda=0.93 clip_range=0.3 entropy=0.001 "
+     "final_entropy=0 lr=1e-2 min_lr=0 schedule=linear normalize_values=true decisions=15000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
     {"pong",
      "env=pong-pixels-42 network=small instances=64 horizon=64 minibatch=1024 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.003 lr=1e-3 schedule=constant "
      "adaptive_kl=0.01 normalize_values=true decisions=20000000 target_score=18 weight_decay=0 clip=1 beta2=0.999"},
