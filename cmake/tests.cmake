@@ -1,6 +1,6 @@
 # Test programs. Each folder tests/<folder>/ with a *_test.cpp is compiled once, including its other .cpp files, and linked into one of two programs: all_tests
-# has the tests of everything that may differ between machines and is part of the portable folder; same_everywhere_tests has those of parsers, files, graphs and
-# plans. <folder>_tests is a program with one folder only, linked only if requested by name. tools/run_tests runs the programs suite by suite; a test's name is
+# has the tests of everything that may differ between machines and is part of the portable folder; same_everywhere_tests has those of parsers, files, graphs,
+# plans, training and tasks. <folder>_tests is a program with one folder only, linked only if requested by name. tools/run_tests runs the programs suite by suite; a test's name is
 # Folder.Suite.Case.
 set(same_everywhere autograd base bench circuits cli config data gpt gpu graph io plan ppo reference rl series train)
 set(RIDGE_TEST_FOLDERS "" CACHE STRING "Folders of tests/ to build; empty: all")
@@ -11,7 +11,7 @@ set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 
 # Folders whose tests do no heavy computation: optimising them takes longer than it saves.
 set(light_folders base bench cli config data gpt gpu graph io plan)
-# The largest ones in the portable folder, which has to stay small: optimised for size.
+# The largest ones, most of them in the portable folder, which has to stay small: optimised for size.
 set(large_folders cuda cuda_nodes cuda_ops cuda_train engine machine scan train)
 
 function(set_up_test_code target level)
