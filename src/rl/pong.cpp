@@ -123,7 +123,7 @@ class Pong final : public Environment {
     const Tensor slant = zone * where(outermost, num(r.top_slant / (r.zones - 0.5)), num(r.slope / r.zones) * speed);
     const Tensor towards = where(right, -speed, speed), mirrored = where(right, num(2 * r.plane), num(-2 * r.plane)) - x;
 
-    // Points and serves. The opponent's aim is drawn anew for every ball that comes to it.
+    // Points and serves. The opponent's aim is drawn again for every ball that comes to it.
     const Tensor& u = draws[0];
     const Tensor point = away > num(r.out), serve = equal(s[kPause], num(1)), twice = u + u;
     const Tensor to_agent = u < num(0.5), place = where(to_agent, twice, twice - num(1)) * num(2) - num(1);  // in [-1, 1)

@@ -1,7 +1,6 @@
 // The loss of PPO, advantages, and statistics over rollouts.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -104,14 +103,6 @@ namespace {
 
 double mean_of(const std::vector<float>& values) { return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size()); }
 
-double mean_so_far(const std::vector<float>& values, const std::vector<int64_t>& counts, int64_t quota) {
-  double sum = 0;
-  int64_t n = 0;
-  for (size_t e = 0; e < counts.size(); ++e)
-    for (int64_t k = 0; k < std::min(counts[e], quota); ++k) sum += double(values[e * size_t(quota) + size_t(k)]), ++n;
-  return n > 0 ? sum / double(n) : std::numeric_limits<double>::quiet_NaN();
-}
-
 }  // namespace
 
 std::optional<double> EpisodeScore::score() const {
@@ -119,8 +110,6 @@ std::optional<double> EpisodeScore::score() const {
   return mean_of(returns_);
 }
 std::optional<double> EpisodeScore::length() const { return score() ? std::optional(mean_of(lengths_)) : std::nullopt; }
-double EpisodeScore::recent() const { return mean_so_far(returns_, counts_, quota_); }
-double EpisodeScore::recent_length() const { return mean_so_far(lengths_, counts_, quota_); }
 
 double PlayedEpisodes::mean() const { return mean_of(returns); }
 double PlayedEpisodes::mean_length() const { return mean_of(lengths); }

@@ -59,14 +59,12 @@ struct RunningMoments {
   std::vector<double> mean, variance;
 };
 
-// Figures of finished episodes, as the issue of many unequal instances demands: every instance counts with its last few ones, so quick losers do not dominate.
+// Figures of finished episodes. Every instance counts with its last few, so quick losers do not dominate.
 class EpisodeScore {
  public:
   EpisodeScore(int64_t instances, int64_t episodes = 100);
   void add(int64_t instance, float episode_return, float length);
   std::optional<double> score() const, length() const;  // once every instance has finished its quota
-  double recent() const;                                // the mean of what there is; NaN: nothing
-  double recent_length() const;
   int64_t quota() const { return quota_; }
   std::vector<float>& returns() { return returns_; }
   std::vector<float>& lengths() { return lengths_; }
