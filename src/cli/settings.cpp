@@ -110,6 +110,7 @@ void add_implied(const Task& task, config::Sources& sources) {
   if (!task.implied) return;
   const Task::Implied implied = task.implied(config::resolve(sources));
   sources.assumed.insert(sources.assumed.end(), implied.words.begin(), implied.words.end());
+  if (!implied.source.empty()) sources.assumed_source = implied.source;
   for (const std::string& line : implied.notes) fmt::print(stderr, "ridge: {}\n", line);
 }
 

@@ -1,5 +1,6 @@
 // Registers task-specific commands from the tasks' descriptions of them.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,7 +10,9 @@
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/settings.h"
+#include "config/words.h"
 #include "tasks/registry.h"
+#include "train/model_folder.h"
 
 namespace ridge::cli {
 namespace {
@@ -24,13 +27,44 @@ void add_option(Line& line, const Verb::Option& o) {
   }
 }
 
+// The model that the command line names, if the command takes one.
+const std::string* model_of(const Verb& verb) {
+  for (const Verb::Option& o : verb.options)
+    if (o.kind == Verb::Option::Kind::word && o.name == std::string_view("model")) return std::get<std::string*>(o.value);
+  return nullptr;
+}
+
+// Refuses a model that does not exist, and one of a task without this command.
+void check_model(const Verb& verb) {
+  const std::string* const model = model_of(verb);
+  std::error_code ignored;
+  if (!model || model->empty()) return;
+  std::vector<std::string_view> users, instead;
+  const Task* owner = nullptr;
+  for (const Task& task : tasks()) {
+    const std::vector<Verb> verbs = task.verbs();
+    const bool has = std::any_of(verbs.begin(), verbs.end(), [&](const Verb& other) { return other.name == std::string_view(verb.name); });
+    if (has) users.emplace_back(task.name);
+    if (!task.owns(*model)) continue;
+    if (has) return;
+    owner = &task;
+    for (const Verb& other : verbs)
+      if (model_of(other)) instead.emplace_back(other.name);
+  }
+  if (!std::filesystem::exists(*model, ignored))
+    fail(ErrorCode::io, "[{}] {} does not exist; {}", verb.name, *model, runs_instead_of(*model, std::string(users[0]).c_str()));
+  if (owner)
+    fail(ErrorCode::usage, "[{0}] {1} is a model of the task {2}, and ridge {0} is for {3}; for {2} there is ridge {4}", verb.name, *model, owner->name,
+         config::join(users, " and "), config::join(instead, ", ridge "));
+}
+
 Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
   if (verb.below.empty()) {
     for (const Verb::Option& option : verb.options) add_option(line, option);
     std::function<config::Sources()> sources = [] { return config::Sources(); };
     if (verb.has_settings) sources = add_settings(line, keys);
     if (*verb.footer) line.footer(verb.footer);
-    return [run = verb.run, sources] { return run(sources()); };
+    return [verb, sources] { return check_model(verb), verb.run(sources()); };
   }
   auto chosen = std::make_shared<Command::Run>();
   for (const Verb& below : verb.below) {
@@ -61,7 +95,7 @@ void add_verbs(std::span<const char* const> line) {
     for (const Verb& verb : task.verbs()) {
       Shared& shared = commands[verb.name];
       shared.summary += (shared.summary.empty() ? "" : "; ") + std::string(verb.summary);
-      if (!shared.task || (task.owns && std::any_of(line.begin(), line.end(), task.owns))) shared.task = &task, shared.verb = verb;
+      if (!shared.task || std::any_of(line.begin(), line.end(), task.owns)) shared.task = &task, shared.verb = verb;
     }
   for (const auto& [_, shared] : commands)
     Command(shared.verb.name, shared.summary, [verb = shared.verb, keys = shared.task->keys](Line own) { return set_up(verb, keys, own); });

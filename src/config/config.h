@@ -21,6 +21,7 @@ struct Sources {
   std::vector<std::pair<std::string, std::string>> environment;  // name and value
   std::vector<std::string> words;                                // command line: key=value, --key=value, --key value, --key, --no-key
   std::vector<std::string> assumed, decided;                     // the command's own words: weaker and stronger than the command line's
+  std::string assumed_source = "command line";                   // what the assumed words are shown as
   std::vector<std::string> options;                              // the command's own flags, without dashes, for messages
 };
 
@@ -29,7 +30,7 @@ std::vector<std::pair<std::string, std::string>> process_environment();
 // The value that one source gives a key.
 struct Setting {
   Value value;
-  std::string source;  // default, preset tiny, tuned profile, config_gpu.ini:7, environment RIDGE_LR, command line
+  std::string source;  // default, preset tiny, tuned profile, config_gpu.ini:7, environment RIDGE_LR, command line, spec ppo_pong
 };
 
 // How a setting is displayed.

@@ -98,10 +98,10 @@ class Resolver {
   }
 
   // Within one list the last of equal names wins, so that a script's defaults can be overridden; two names for one key are an error, as in a file.
-  void words(const std::vector<std::string>& all, const std::vector<std::string>& options = {}) {
+  void words(const std::vector<std::string>& all, const std::vector<std::string>& options = {}, std::string_view source = "command line") {
     const Marks before = marks();
     written_.clear();
-    options_ = options;
+    options_ = options, source_ = source;
     for (size_t i = 0; i < all.size(); ++i) {
       const std::string_view word = all[i];
       const bool flag = word.starts_with("--");
@@ -111,7 +111,7 @@ class Resolver {
       if (equal != word.npos && (flag || !word.starts_with('-'))) {
         assign(key, name, word.substr(equal + 1), flag);
       } else if (!flag) {
-        problem(kCommandLine, fmt::format("{} is not a setting; write key=value", shown(word)));
+        problem(source_, fmt::format("{} is not a setting; write key=value", shown(word)));
       } else if (!key && (name.starts_with("no-") || name.starts_with("no_")) && find(name.substr(3)) && find(name.substr(3))->type == Type::boolean) {
         assign(find(name.substr(3)), name, "false");
       } else if (key && key->type == Type::boolean) {
@@ -122,7 +122,7 @@ class Resolver {
         assign(nullptr, name, {}, true);
         if (i + 1 < all.size() && !all[i + 1].starts_with('-') && all[i + 1].find('=') == std::string::npos) ++i;  // most likely its value
       } else if (i + 1 == all.size()) {
-        problem(kCommandLine, fmt::format("--{} needs a value: {}", name, expected(*key)));
+        problem(source_, fmt::format("--{} needs a value: {}", name, expected(*key)));
       } else {
         assign(key, name, all[++i]);
       }
@@ -142,7 +142,7 @@ class Resolver {
   Resolved take() { return std::move(resolved_); }
 
  private:
-  static constexpr std::string_view kCommandLine = "command line", kProfile = "tuned profile";
+  static constexpr std::string_view kProfile = "tuned profile";
 
   // Interprets a file's entries, and adds to its problems.
   void interpret(const std::string& file, FileContent& content) {
@@ -215,17 +215,17 @@ class Resolver {
   void assign(const Key* key, std::string_view name, std::string_view value, bool flag = false) {
     const Meaning meaning =
         key ? Meaning{key} : meaning_of(resolved_.task_, {}, name, flag ? std::span<const std::string>(options_) : std::span<const std::string>());
-    if (!meaning.problem.empty()) return problem(kCommandLine, meaning.problem);
-    if (!meaning.key) return problem(kCommandLine, fmt::format("{} cannot be set: {}", shown(name), meaning.remark));
+    if (!meaning.problem.empty()) return problem(source_, meaning.problem);
+    if (!meaning.key) return problem(source_, fmt::format("{} cannot be set: {}", shown(name), meaning.remark));
     if (!is_asked_for(*meaning.key))
-      return problem(kCommandLine, fmt::format("'{}' is a key of {}, not of {}", name, names_of_tasks(meaning.key->tasks), names_of_tasks(resolved_.task_)));
+      return problem(source_, fmt::format("'{}' is a key of {}, not of {}", name, names_of_tasks(meaning.key->tasks), names_of_tasks(resolved_.task_)));
     std::string plain(name);
     std::replace(plain.begin(), plain.end(), '-', '_');
     if (plain.starts_with("no_") && !find(plain)) plain.erase(0, 3);
     if (const auto [first, fresh] = written_.try_emplace(meaning.key, plain); !fresh && first->second != plain)
-      return problem(kCommandLine, fmt::format("'{}' is set twice: as {} and as {}; remove one", meaning.key->name, first->second, plain));
+      return problem(source_, fmt::format("'{}' is set twice: as {} and as {}; remove one", meaning.key->name, first->second, plain));
     const Key& taken = accepting(*meaning.key, value);
-    set(taken, parse_value(taken, value), kCommandLine, name);
+    set(taken, parse_value(taken, value), source_, name);
   }
 
   // How often precision and its per-device forms were set.
@@ -297,6 +297,7 @@ class Resolver {
   std::vector<Waiting> waiting_;
   std::map<const Key*, std::string> written_;  // names on the command line
   std::vector<std::string> options_;
+  std::string_view source_;  // of the words being read
 };
 
 namespace {
@@ -341,7 +342,7 @@ Resolved resolve(const Sources& sources) {
   }
   for (const fs::path& path : files) resolver.file(path);
   resolver.environment(sources.environment);
-  resolver.words(sources.assumed), resolver.words(sources.words, sources.options), resolver.words(sources.decided);
+  resolver.words(sources.assumed, {}, sources.assumed_source), resolver.words(sources.words, sources.options), resolver.words(sources.decided);
   if (const std::vector<std::string> problems = resolver.problems(); !problems.empty()) fail(ErrorCode::usage, "[config] {}", join(problems, "\n[config] "));
   resolver.presets();
   return resolver.take();

@@ -1,5 +1,6 @@
 #include "train/command_settings.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/core.h>
@@ -12,10 +13,16 @@ void note_cache() {
   if (const std::string problem = cache_problem(); !problem.empty()) std::fputs(fmt::format("ridge: {}\n", problem).c_str(), stderr);
 }
 
-void note_unused(const config::Resolved& settings, std::string_view command) {
+void note_unused(const config::Resolved& settings, std::string_view command, std::initializer_list<std::string_view> read) {
   for (const config::Row& row : settings.describe({}))
-    if (row.source == "command line" && row.key->used_by.find(command) == std::string_view::npos)
+    if (row.source == "command line" && row.key->used_by.find(command) == std::string_view::npos && std::ranges::find(read, row.key->name) == read.end())
       std::fputs(fmt::format("ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command).c_str(), stderr);  // ignores a closed stderr
+}
+
+bool is_asked(const config::Resolved& settings, std::string_view key) {
+  const config::Setting& setting = settings.setting(key);
+  return setting.source != "default" && !setting.source.starts_with("preset ") && !setting.source.starts_with("spec ") &&
+         setting.value != settings.history(key).front().value;
 }
 
 ThreadRequest thread_request(const config::Resolved& settings) {

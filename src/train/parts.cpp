@@ -12,6 +12,7 @@
 #include "train/experiment.h"
 #include "train/run_state.h"
 #include "train/score_json.h"
+#include "train/train_text.h"
 #include "train/training_loop.h"
 
 namespace ridge {

@@ -109,6 +109,16 @@ bool is_place(const std::string& data, const fs::path& place) try {
 
 bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.yaml") && !find_runs(folder).empty(); }
 
+// A run's config.yaml has this first line.
+bool is_own_config(const fs::path& place, const config::Resolved& settings) {
+  auto first_line = [](std::istream&& in) {
+    std::string line;
+    std::getline(in, line);
+    return line;
+  };
+  return first_line(std::ifstream(place / "config.yaml")) == first_line(std::istringstream(settings.to_yaml()));
+}
+
 // One row per data set, with means if there are several seeds.
 void show_means(const std::vector<ExperimentRun>& runs, bool json) {
   if (json)
@@ -156,12 +166,7 @@ fs::path new_run_folder(const fs::path& runs, const std::string& model, const st
 }
 
 std::optional<std::string> conflicting_file(const fs::path& place, bool is_part, const config::Resolved& settings) {
-  auto first_line = [](std::istream&& in) {
-    std::string line;
-    std::getline(in, line);
-    return line;
-  };
-  if (first_line(std::ifstream(place / "config.yaml")) == first_line(std::istringstream(settings.to_yaml()))) return {};
+  if (is_own_config(place, settings)) return {};
   std::error_code ignored;
   for (const char* name :
        {"config.yaml", "final_info.json", "log.txt", "summary.json", "plan.json", "machine.json", "model", "train_loss.svg", "val_loss.svg", "tensorboard"})
@@ -170,6 +175,19 @@ std::optional<std::string> conflicting_file(const fs::path& place, bool is_part,
       return name;
   return {};
 }
+
+namespace {
+
+// Something in the folder that neither a run nor its settings put there; empty: nothing.
+std::string foreign_entry(const fs::path& place, const config::Resolved& settings) {
+  std::error_code ignored;
+  if (is_own_config(place, settings)) return {};
+  for (auto entry = fs::directory_iterator(place, ignored); entry != fs::directory_iterator(); entry.increment(ignored))
+    if (const std::string name = entry->path().filename().string(); name != "config_gpu.ini" && name != "train.yaml" && !name.starts_with('.')) return name;
+  return {};
+}
+
+}  // namespace
 
 void check_place(const fs::path& place, const std::vector<Part>& parts, const config::Resolved& settings) {
   std::error_code ignored;
@@ -183,6 +201,9 @@ void check_place(const fs::path& place, const std::vector<Part>& parts, const co
          *name);
   if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return is_place(part.data, place); }))
     fail(ErrorCode::usage, "[train] {} is the data itself; choose another folder, or one in it, with --out DIR", place.string());
+  if (const std::string name = foreign_entry(place, settings); !name.empty())
+    fail(ErrorCode::usage, "[train] {} is not empty and not a run: it contains {}; choose a new folder with --out DIR, such as {}", place.string(), name,
+         (place / "run").string());
 }
 
 RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const RunOutput& output) {

@@ -20,7 +20,8 @@ std::filesystem::path new_run_folder(const std::filesystem::path& runs, const st
 // The first existing file that a run would overwrite and that no run wrote. A run's config.yaml is recognised by its first line.
 std::optional<std::string> conflicting_file(const std::filesystem::path& place, bool is_part, const config::Resolved& settings);
 
-// Makes sure that a new run overwrites no other run or foreign files, and is not placed among its own training texts. ErrorCode::usage names the conflict.
+// Makes sure that a new run is not placed among other files, such as another run, a user's own files or its training texts. Settings files may be there
+// already. ErrorCode::usage names the conflict.
 void check_place(const std::filesystem::path& place, const std::vector<Part>& parts, const config::Resolved& settings);
 
 // What a run shows and writes in addition to its metrics and checkpoints.

@@ -113,7 +113,7 @@ void RunPlanner::refuse_finished_run(int64_t steps, const char* length_key) {
 
 bool RunPlanner::is_set_now(const char* key) const {
   const std::string& source = s_.setting(key).source;
-  if (source == "command line" || source == kTheProgram || source.starts_with("environment ")) return true;
+  if (source == "command line" || source == kTheProgram || source.starts_with("environment ") || source.starts_with("spec ")) return true;
   const std::filesystem::path file = source.substr(0, source.rfind(':'));
   if (file == source || !file.has_filename()) return false;  // a default, a preset or the profile
   return !config::is_of_run(source, o_.folder);

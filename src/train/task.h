@@ -100,9 +100,10 @@ struct Task {
   // Settings that others imply, such as those of another program's file, and remarks about them: weaker than the command line, stronger than files. Null: none.
   struct Implied {
     std::vector<std::string> words, notes;
+    std::string source = {};  // of the words: "spec ppo_pong"
   };
   Implied (*implied)(const config::Resolved& settings) = nullptr;
-  bool (*owns)(const std::filesystem::path& model) = nullptr;  // whether a run or model folder is this task's; null: all that no other task owns
+  bool (*owns)(const std::filesystem::path& model) = nullptr;  // whether a run or model folder is this task's
   bool has_data = true;                                        // false: run_name() says what is trained, and the setting `data` has no meaning
 };
 

@@ -65,6 +65,26 @@ TEST(CircuitCommands, ReportTablesAndMistakes) {
   expect_refusal(ridge, 2, "'heads' is a key of gpt, not of cfc", "train cfc heads=2");
   expect_refusal(ridge, 2, "'cell' is a key of cfc, not of gpt", "train gpt cell=ltc");
   expect_refusal(ridge, 2, "did you mean 'cfc'", "train cfs");
+  expect_refusal(ridge, 4, "did you mean 'xor'?", "train cfc data=xorr");
+}
+
+// Data named for a command is what that command reads; rows that a model was trained on are no test of it.
+TEST(CircuitCommands, DataNamedLater) {
+  const RidgeProgram ridge;
+  std::string text = "a,b\n";
+  for (int i = 0; i < 200; ++i) text += fmt::format("{},{}\n", i % 7, i % 5);
+  write_text(ridge / "t.csv", text), write_text(ridge / "other.csv", text + "1,2\n");
+  const std::string small = "window=8 units=4 backbone_units=4 batch=4 warmup=1 checkpoint_interval=1";
+  expect_words(ridge, 0, "test MSE", "train cfc data=t.csv " + small + " steps=2 --out run");
+  const Answer sampled = expect_words(ridge, 0, "step,time,free", "sample run data=t.csv");
+  EXPECT_FALSE(sampled.says("has no effect")) << sampled.all();
+  const auto sequences = [&](const std::string& more) { return nlohmann::json::parse(ridge({"eval", "run", "--json", more}).out).at("sequences").get<int>(); };
+  const Answer same = expect_words(ridge, 0, "test MSE", "eval run data=t.csv");
+  EXPECT_TRUE(same.says("t.csv is the table that the model was trained on")) << same.all();
+  EXPECT_EQ(sequences("data=t.csv"), sequences("threads=1"));
+  EXPECT_GT(sequences("data=other.csv"), sequences("threads=1")) << "of another table, every row is a test";
+  const Answer wider = expect_words(ridge, 0, "", "train cfc --resume run window=10 steps=3");
+  EXPECT_TRUE(wider.says("not bit-exact: ") && wider.says("window was 8, is now 10")) << wider.all();
 }
 
 }  // namespace

@@ -139,6 +139,19 @@ TEST_F(UserFiles, ARunDoesNotOverwriteUserFiles) {
   expect(0, "", training({"--out", "begun"}));
 }
 
+// A new run among a user's own files could not be told from them later.
+TEST_F(UserFiles, ARunIsNotPlacedAmongOtherFiles) {
+  fs::create_directories(ridge / "mine/photos");
+  write_text(ridge / "mine/photos/a.jpg", "a picture");
+  expect(2, "mine is not empty and not a run: it contains photos; choose a new folder with --out DIR, such as mine/run", training({"--out", "mine"}));
+  expect(2, "mine is not empty and not a run", training({"seeds=2", "--out", "mine"}));
+  EXPECT_EQ(std::distance(fs::recursive_directory_iterator(ridge / "mine"), {}), 2);
+  fs::create_directory(ridge / "set");
+  write_text(ridge / "set/train.yaml", "lr: 0.001\n");
+  write_text(ridge / "set/.hidden", "");
+  expect(0, "its only step is done", training({"--out", "set"}));
+}
+
 // A run killed before its first step still counts as a run: it blocks on opening its log, which is a pipe without a reader.
 TEST_F(UserFiles, ARunKilledBeforeItsFirstStepRestarts) {
   constexpr std::string_view kFirst = "# Every setting of this run, and where it came from.\n";  // all that an earlier attempt has left

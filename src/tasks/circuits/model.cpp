@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "config/words.h"
 #include "data/find_source.h"
 #include "ridge/trainer.h"
 #include "tasks/circuits/task.h"
-#include "train/checkpoint.h"
+#include "train/command_settings.h"
+#include "train/model_folder.h"
 
 namespace ridge {
 namespace {
@@ -24,12 +26,6 @@ Wiring read_wiring(const std::string& text) {
   std::ifstream in(text, std::ios::binary);
   if (!in) fail(ErrorCode::usage, "[cfc] wiring={}: the file cannot be opened", text);
   return Wiring::from_json(std::string(std::istreambuf_iterator<char>(in), {}));
-}
-
-// Set by the user, and to something else than the default.
-bool is_asked(const config::Resolved& s, const char* key) {
-  const config::Setting& setting = s.setting(key);
-  return setting.source != "default" && !setting.source.starts_with("preset") && setting.value != s.history(key).front().value;
 }
 
 // A setting without effect would be believed to have one. Presets may set what only some cells use.
@@ -57,6 +53,15 @@ void refuse_unused(const config::Resolved& s, const std::string& data, std::init
     if (is_asked(s, key))
       fail(ErrorCode::usage, "[data] {}={} ({}) has no effect on data={}; it is for {}. Leave it out", key, s.get<std::string>(key), s.setting(key).source,
            data, users);
+}
+
+// A table was meant, or a generated data set was misspelt.
+std::unique_ptr<Series> read_named(const std::string& source, const TableOptions& o) try { return read_tables(source, o); } catch (const Error& error) {
+  std::error_code ignored;
+  const std::vector<std::string> names = generated_names();
+  const std::string hint = close_hint(source, std::vector<std::string_view>(names.begin(), names.end()));
+  if (error.code() != ErrorCode::io || hint.empty() || fs::exists(source, ignored)) throw;
+  throw Error(error.code(), fmt::format("{}; {}", error.what(), hint));
 }
 
 Tensor as_input(const Tensor& dt) { return reshape(dt, {dt.shape()[0], dt.shape()[1], 1}); }
@@ -88,7 +93,8 @@ std::string CircuitNet::json(const Series& series, const std::string& source) co
   j["circuit"] = nlohmann::ordered_json::parse(rnn.args().json());
   j["span"] = span, j["input"] = input, j["added"] = added, j["time_scale"] = time_scale;
   j["data"] = source, j["length"] = series.form().length, j["inputs"] = series.form().inputs, j["outputs"] = series.form().outputs;
-  if (const std::string fitted = series.fitted(); !fitted.empty()) j["fitted"] = nlohmann::ordered_json::parse(fitted);
+  if (const std::string fitted = series.fitted(); !fitted.empty())
+    j["fitted"] = nlohmann::ordered_json::parse(fitted), j["checksum"] = checksum_in(series.identity());
   return j.dump(1) + "\n";
 }
 
@@ -114,7 +120,7 @@ std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string
   o.decimal = s.get<std::string>("decimal"), o.date_order = s.get<std::string>("date_order");
   o.split = s.get<std::string>("split"), o.validation = s.get<double>("validation_share"), o.test = s.get<double>("test_share");
   if (o.validation + o.test >= 1) fail(ErrorCode::usage, "[data] validation_share={:g} and test_share={:g} leave nothing to train on", o.validation, o.test);
-  return read_tables(source, o);
+  return read_named(source, o);
 }
 
 CircuitNet make_net(const config::Resolved& s, const Series& series) {
@@ -166,31 +172,14 @@ CircuitNet make_net(const config::Resolved& s, const Series& series) {
   }
 }
 
-// A run has the description in its model folder and in every checkpoint.
-static std::optional<fs::path> folder_of_circuit(const fs::path& model) {
-  std::error_code ignored;
-  if (model.empty() || !fs::is_directory(model, ignored)) return {};
-  if (fs::exists(model / kDescription, ignored)) return model;
-  std::vector<std::string> notices;
-  if (const CheckpointStore store(model / "checkpoints"); !store.steps().empty()) {
-    std::optional<StoredCheckpoint> found = store.best(notices);
-    if (!found) found = store.newest(notices);
-    if (found && fs::exists(found->folder / kDescription, ignored)) return found->folder;
-  }
-  if (fs::exists(model / "model" / kDescription, ignored)) return model / "model";
-  return {};
-}
-
-bool is_circuit(const fs::path& model) try { return folder_of_circuit(model).has_value(); } catch (const std::exception&) {
-  return false;  // a word of a command line may be anything
-}
+bool is_circuit(const fs::path& model) { return has_description(model, kDescription); }
 
 TrainedCircuit load_circuit(const fs::path& model, const std::string& source, int64_t length) try {
-  const std::optional<fs::path> folder = folder_of_circuit(model);
-  if (!folder) fail(ErrorCode::io, "[cfc] {} is not a run or model of the task cfc: it has no {}", model.string(), kDescription);
+  TrainedCircuit t;
+  const std::optional<fs::path> folder = described_folder(model, kDescription, t.notices);
+  if (!folder) fail(ErrorCode::io, "[cfc] {} has no intact model of the task cfc ({})", model.string(), kDescription);
   std::ifstream in(*folder / kDescription);
   const nlohmann::json j = nlohmann::json::parse(in);
-  TrainedCircuit t;
   t.folder = *folder;
   t.net = std::make_unique<CircuitNet>(
       CircuitNet{Circuit(CircuitArgs::from_json(j.at("circuit").dump())), j.at("span"), j.at("input"), j.at("added"), j.value("time_scale", 1.0)});
@@ -201,6 +190,12 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
     TableOptions o;
     o.fitted = j.at("fitted").dump(), o.all_test = !source.empty();
     t.series = read_tables(data, o);
+    // Rows that the model was trained on are no test of it.
+    if (o.all_test && checksum_in(t.series->identity()) == j.value("checksum", "none")) {
+      o.all_test = false;
+      t.series = read_tables(data, o);
+      t.notices.push_back(fmt::format("{} is the table that the model was trained on: it is divided as in training", data));
+    }
   } else {
     t.series = generate_series(data, length ? length : j.at("length").get<int64_t>());
   }

@@ -12,6 +12,12 @@
 #include "train/checkpoint.h"
 
 namespace ridge {
+
+std::string_view checksum_in(std::string_view identity) {
+  const size_t open = identity.rfind('(');
+  return open == identity.npos || !identity.ends_with(')') ? std::string_view() : identity.substr(open);
+}
+
 namespace {
 
 using config::Resolved;
@@ -27,12 +33,6 @@ std::unique_ptr<Series> open_data(const Resolved& s, const RunOptions& o) try { 
   if (!o.resume || error.code() != ErrorCode::io || std::filesystem::exists(o.data, ignored)) throw;
   throw Error(error.code(),
               fmt::format("{}. If the table was renamed or moved, add data=PATH: a run continues with a table of the same content", error.what()));
-}
-
-// "weather.csv (0123456789abcdef)": what is in the parentheses depends on the content only.
-std::string_view checksum_in(std::string_view identity) {
-  const size_t open = identity.rfind('(');
-  return open == identity.npos || !identity.ends_with(')') ? std::string_view() : identity.substr(open);
 }
 
 class CircuitRun final : public TaskRun {
@@ -100,7 +100,8 @@ class CircuitRun final : public TaskRun {
     task.restart_hint = "start a new run without --resume, in another folder with --out DIR";
     task.identity = {{"data", identity_}, {"model", model_text()}, {"prediction", series_->form().what}};
     for (const char* key :
-         {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "optimizer", "seed", "time_scale"})
+         {"steps", "batch",      "lr",     "min_lr", "warmup", "schedule", "weight_decay",     "beta1",     "beta2", "clip", "dropout", "optimizer",
+          "seed",  "time_scale", "window", "stride", "length", "split",    "validation_share", "test_share"})
       task.settings[key] = s.get<std::string>(key);
     return task;
   }

@@ -43,11 +43,14 @@ struct TrainedCircuit {
   std::filesystem::path folder;
   std::unique_ptr<CircuitNet> net;
   std::unique_ptr<Series> series;
+  std::vector<std::string> notices;  // what was skipped or assumed, one line each
 };
 bool is_circuit(const std::filesystem::path& model);
 TrainedCircuit load_circuit(const std::filesystem::path& model, const std::string& source = {}, int64_t length = 0);
 
 std::string_view name(SeriesPart part);
+// Of a data set's identity, "weather.csv (0123456789abcdef)", the part that depends on the content only; empty: none.
+std::string_view checksum_in(std::string_view identity);
 
 // How well a model predicts a part of the data.
 struct CircuitReport {

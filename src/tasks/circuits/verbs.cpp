@@ -36,7 +36,7 @@ std::string named_data(const config::Resolved& s) {
 
 // These settings are shared with other models' commands. Tensors here are f32; a forecast of one sequence is fastest on the CPU.
 void use_settings(const config::Resolved& s, const char* verb, bool any_device) {
-  note_unused(s, verb);
+  note_unused(s, verb, {"data"});
   request_default_threads(thread_request(s));
   const std::string device = s.get<std::string>("device"), precision = s.get<std::string>(s.precision_key(device == "auto" ? "cpu" : device));
   if (precision != "auto" && precision != "fp32")
@@ -45,8 +45,9 @@ void use_settings(const config::Resolved& s, const char* verb, bool any_device) 
   if (device != "auto") use_device(device);
 }
 
-void show_notices(const Series& series) {
-  for (const std::string& notice : series.notices()) fmt::print(stderr, "ridge: {}\n", notice);
+void show_notices(const TrainedCircuit& trained) {
+  for (const std::string& notice : trained.notices) fmt::print(stderr, "ridge: {}\n", notice);
+  for (const std::string& notice : trained.series->notices()) fmt::print(stderr, "ridge: {}\n", notice);
 }
 
 int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& settings) {
@@ -57,7 +58,7 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
   const TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
   if (trained.series->count(SeriesPart(part)) < 1 || trained.series->count(SeriesPart(part)) > 1'000'000)
     fail(ErrorCode::usage, "[eval] {} has no fixed {} part; use --split test", trained.series->form().name, arguments.part);
-  show_notices(*trained.series);
+  show_notices(trained);
   const CircuitReport r = report_circuit(*trained.net, *trained.series, SeriesPart(part));
   if (arguments.json) {
     nlohmann::ordered_json j{{"model", trained.folder.string()}, {"data", trained.series->form().name}, {"split", arguments.part}, {"sequences", r.sequences}};
@@ -105,7 +106,7 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   if (arguments.sequence >= trained.series->count(SeriesPart::test))
     fail(ErrorCode::usage, "[sample] there is no test sequence {}; there are {}, from 0", arguments.sequence, trained.series->count(SeriesPart::test));
   const Series& series = *trained.series;
-  show_notices(series);
+  show_notices(trained);
   SeriesSample s(f);
   series.fill(SeriesPart::test, arguments.sequence, s);
   const int64_t length = s.steps();

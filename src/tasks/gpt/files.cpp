@@ -12,8 +12,8 @@
 #include "base/nearest.h"
 #include "config/words.h"
 #include "io/mapped_file.h"
-#include "train/checkpoint.h"
 #include "train/experiment.h"
+#include "train/model_folder.h"
 
 namespace ridge {
 namespace {
@@ -187,15 +187,8 @@ GptWeights read_folder(const fs::path& folder) {
 }
 
 std::optional<GptWeights> read_run(const fs::path& run) {
-  const CheckpointStore store(run / "checkpoints");
   std::vector<std::string> notices;
-  std::optional<StoredCheckpoint> stored = store.best(notices);
-  if (!stored) {
-    std::vector<std::string> newest;
-    stored = store.newest(newest);
-    for (std::string& notice : newest)
-      if (std::find(notices.begin(), notices.end(), notice) == notices.end()) notices.push_back(std::move(notice));
-  }
+  const std::optional<StoredCheckpoint> stored = best_or_newest(run, notices);
   if (!stored) return {};
   const auto config = stored->texts.find(kConfigFile);
   const auto tensors = stored->tensors.find(kWeightsFile);
@@ -207,35 +200,6 @@ std::optional<GptWeights> read_run(const fs::path& run) {
   if (const auto it = stored->texts.find(kTokenizerFile); it != stored->texts.end())
     w.tokenizer = checked_tokenizer(parse_tokenizer(it->second, (stored->folder / kTokenizerFile).string()), w.config, w.folder);
   return w;
-}
-
-// Suggests readable runs: below this folder, next to it, or where new runs are created; closest names first.
-std::string runs_instead_of(fs::path path) {
-  path = path.lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();  // a trailing "/"
-  constexpr size_t kNamed = 3;
-  std::vector<std::string> runs;
-  std::error_code ignored;
-  for (const fs::path& folder : {path, path.has_parent_path() ? path.parent_path() : fs::path("."), fs::path("runs")}) {
-    auto consider = [&](const fs::path& run) {
-      const std::string name = run.lexically_normal().string();
-      if (run != path && fs::is_directory(run / "checkpoints", ignored) && std::find(runs.begin(), runs.end(), name) == runs.end()) runs.push_back(name);
-    };
-    if (!fs::is_directory(folder, ignored)) continue;
-    if (folder != ".") consider(folder);
-    for (auto entry = fs::directory_iterator(folder, ignored); entry != fs::directory_iterator(); entry.increment(ignored)) consider(entry->path());
-    if (folder == path)  // an experiment contains data sets, which contain seeds
-      for (const fs::path& run : find_runs(path)) consider(run);
-    if (folder == path && !runs.empty()) break;
-  }
-  if (runs.empty()) return fs::exists(path, ignored) ? "ridge train gpt makes a run" : fmt::format("ridge train gpt --out {} makes a run there", path.string());
-  auto distance = [&](const std::string& run) { return edit_distance(fs::path(run).filename().string(), path.filename().string()); };
-  std::sort(runs.begin(), runs.end());
-  std::stable_sort(runs.begin(), runs.end(), [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
-  std::string text = runs.size() == 1 ? "there is " : "there are ";
-  for (size_t i = 0; i < std::min(runs.size(), kNamed); ++i) text += (i == 0 ? "" : ", ") + runs[i];
-  if (runs.size() > kNamed) text += fmt::format(" and {} more", runs.size() - kNamed);
-  return text;
 }
 
 }  // namespace
@@ -271,17 +235,18 @@ void GptWeights::drop(size_t index) const {
 
 GptWeights load_gpt_weights(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) fail(ErrorCode::io, "[gpt] {} does not exist; {}", path.string(), runs_instead_of(path));
+  if (!fs::exists(path, ignored)) fail(ErrorCode::io, "[gpt] {} does not exist; {}", path.string(), runs_instead_of(path, "gpt"));
   if (!fs::is_directory(path, ignored))
     fail(ErrorCode::io, "[gpt] {} is not a folder; give a run, a checkpoint, or a folder with {} and {}", path.string(), kConfigFile, kWeightsFile);
   if (fs::exists(path / kConfigFile, ignored)) return read_folder(path);
   if (fs::is_directory(path / "checkpoints", ignored)) {
     if (std::optional<GptWeights> w = read_run(path)) return std::move(*w);
     if (fs::exists(path / "model" / kConfigFile, ignored)) return read_folder(path / "model");
-    fail(ErrorCode::io, "[gpt] {} has no intact checkpoint; {}", path.string(), runs_instead_of(path));
+    fail(ErrorCode::io, "[gpt] {} has no intact checkpoint; {}", path.string(), runs_instead_of(path, "gpt"));
   }
   if (fs::exists(path / "model" / kConfigFile, ignored)) return read_folder(path / "model");
-  fail(ErrorCode::io, "[gpt] {} is neither a run (checkpoints/) nor a model ({}, {}); {}", path.string(), kConfigFile, kWeightsFile, runs_instead_of(path));
+  fail(ErrorCode::io, "[gpt] {} is neither a run (checkpoints/) nor a model ({}, {}); {}", path.string(), kConfigFile, kWeightsFile,
+       runs_instead_of(path, "gpt"));
 }
 
 GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<const std::span<const float>> parameters, const Tokenizer* tokenizer,

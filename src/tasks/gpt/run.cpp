@@ -9,6 +9,7 @@
 #include "tasks/gpt/sampler.h"
 #include "tasks/gpt/task.h"
 #include "tasks/gpt/verbs.h"
+#include "train/model_folder.h"
 
 namespace ridge {
 namespace {
@@ -44,7 +45,8 @@ Task gpt_task() {
           .check_data = check_gpt_data,
           .run_name = [](const Resolved& settings) { return settings.get<std::string>("preset"); },
           .bench_rows = gpt_bench_rows,
-          .bench_step = gpt_bench_step};
+          .bench_step = gpt_bench_step,
+          .owns = [](const std::filesystem::path& model) { return has_description(model, "config.json"); }};
 }
 
 std::string data_identity(const Dataset& data) { return fmt::format("{} ({})", data.name, data.fingerprint.substr(0, 12)); }

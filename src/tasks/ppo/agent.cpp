@@ -12,8 +12,8 @@
 #include "measure/default_team.h"
 #include "ridge/trainer.h"
 #include "tasks/ppo/task.h"
-#include "train/checkpoint.h"
 #include "train/command_settings.h"
+#include "train/model_folder.h"
 
 namespace ridge {
 namespace {
@@ -21,26 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kAgentFile = "agent.json";
 
-// A run has the description in its model folder and in every checkpoint; the best weights come first.
-std::optional<fs::path> folder_of_agent(const fs::path& model) {
-  std::error_code ignored;
-  if (model.empty() || !fs::is_directory(model, ignored)) return {};
-  if (fs::exists(model / kAgentFile, ignored)) return model;
-  std::vector<std::string> notices;
-  if (const CheckpointStore store(model / "checkpoints"); !store.steps().empty()) {
-    std::optional<StoredCheckpoint> found = store.best(notices);
-    if (!found) found = store.newest(notices);
-    if (found && fs::exists(found->folder / kAgentFile, ignored)) return found->folder;
-  }
-  if (fs::exists(model / "model" / kAgentFile, ignored)) return model / "model";
-  return {};
-}
-
 }  // namespace
 
-bool is_agent(const fs::path& model) try { return folder_of_agent(model).has_value(); } catch (const std::exception&) {
-  return false;  // a word of a command line may be anything
-}
+bool is_agent(const fs::path& model) { return has_description(model, kAgentFile); }
 
 std::string agent_json(const Policy& policy, const Instances& instances, const PpoArgs& args, const RunningMoments* observations,
                        const RunningMoments* values) {
@@ -58,11 +41,11 @@ std::string agent_json(const Policy& policy, const Instances& instances, const P
 }
 
 TrainedAgent load_agent(const fs::path& model) try {
-  const std::optional<fs::path> folder = folder_of_agent(model);
-  if (!folder) fail(ErrorCode::io, "[ppo] {} is not a run or model of the task ppo: it has no {}", model.string(), kAgentFile);
+  TrainedAgent t;
+  const std::optional<fs::path> folder = described_folder(model, kAgentFile, t.notices);
+  if (!folder) fail(ErrorCode::io, "[ppo] {} has no intact model of the task ppo ({})", model.string(), kAgentFile);
   std::ifstream in(*folder / kAgentFile);
   const nlohmann::json j = nlohmann::json::parse(in);
-  TrainedAgent t;
   t.folder = *folder;
   EnvOptions o;
   const nlohmann::json& options = j.at("options");
@@ -130,6 +113,7 @@ int run_agent_eval(const std::string& model, bool json, const config::Resolved& 
   note_unused(s, "eval");
   request_default_threads(thread_request(s));
   const TrainedAgent agent = load_agent(model);
+  for (const std::string& notice : agent.notices) fmt::print(stderr, "ridge: {}\n", notice);
   const std::shared_ptr<CompiledStep::State> held = agent.hold(s.get<std::string>("device"));
   PpoArgs fresh = agent.args;
   fresh.seed = ~fresh.seed;  // other episodes than those that decided which weights are best

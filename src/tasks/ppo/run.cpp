@@ -89,7 +89,7 @@ Task::Implied ppo_implied(const Resolved& s) {
   if (!in) fail(ErrorCode::io, "[spec] {} cannot be read; write --spec FILE:NAME", file);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   const SpecSettings read = read_spec(text, name, s.get<std::vector<std::string>>("spec_variables"), file);
-  Task::Implied implied{{}, read.notes};
+  Task::Implied implied{{}, read.notes, "spec " + read.name};
   for (const auto& [key, value] : read.settings) implied.words.push_back(key + "=" + value);
   return implied;
 }

@@ -371,7 +371,9 @@ SpecSettings read_spec(const std::string& text, const std::string& name, const s
     fail(ErrorCode::usage, "[spec] {} has no spec '{}'; {}", file, wanted, nearest_hint(wanted, views));
   }
   if (!all[wanted].IsMap()) fail(ErrorCode::usage, "[spec] {}: {} is not a map", file, wanted);
-  return SpecReader(file, variables).read(all[wanted]);
+  SpecSettings read = SpecReader(file, variables).read(all[wanted]);
+  read.name = wanted;
+  return read;
 } catch (const YAML::Exception& e) {
   fail(ErrorCode::usage, "[spec] {}:{}: {}", file, e.mark.line + 1, e.msg);
 }

@@ -7,6 +7,7 @@
 namespace ridge {
 
 struct SpecSettings {
+  std::string name;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value
   std::vector<std::string> notes;                             // what is done differently, one sentence each
 };

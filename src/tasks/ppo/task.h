@@ -35,6 +35,7 @@ struct TrainedAgent {
   std::shared_ptr<Policy> policy;
   PpoArgs args;
   RunningMoments observations, values;
+  std::vector<std::string> notices;  // checkpoints that were skipped, one line each
   // A step whose only purpose is to hold the weights on a device.
   std::shared_ptr<CompiledStep::State> hold(const std::string& device) const;
   std::vector<Tensor> tensors() const;  // of the policy, in the order of the step's parameters
