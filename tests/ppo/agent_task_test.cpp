@@ -1,58 +1,21 @@
 // The task of agents: a run is planned, trained, resumed with the same bits in the middle of episodes, evaluated, and learns.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "machine/expect_error.h"
 #include "support/sanitized.h"
-#include "support/temp_folder.h"
+#include "support/task_test.h"
 #include "tasks/ppo/task.h"
-#include "tasks/registry.h"
-#include "train/run_folder.h"
 
 namespace ridge {
 namespace {
 
-using test::TempFolder;
+using test::TaskTest;
+using test::with;
 
-class AgentTask : public testing::Test {
+class AgentTask : public TaskTest {
  protected:
-  void SetUp() override { setenv("RIDGE_CACHE", (folder_ / "cache").c_str(), 1), register_tasks(); }
-  void TearDown() override { unsetenv("RIDGE_CACHE"); }
-
-  static config::Resolved settings(std::vector<std::string> words) {
-    config::Sources sources;
-    sources.task = config::task_bit(kPpoName), sources.working_folder.reset(), sources.words = std::move(words);
-    return config::resolve(sources);
-  }
-
-  std::unique_ptr<TaskRun> train(const std::vector<std::string>& words, RunSummary& summary, const std::string& out = {}, bool resume = false) const {
-    const config::Resolved s = settings(words);
-    RunOptions o;
-    o.seed = uint64_t(s.get<int64_t>("seed")), o.measure = false, o.resume = resume;
-    if (!out.empty()) o.folder = folder_ / out;
-    std::unique_ptr<TaskRun> run = start_run(find_task(kPpoName), s, o);
-    summary = train_in_folder(*run, s, {.show = false, .config = config_text(s, o.folder)}).summary;
-    return run;
-  }
-
-  static std::vector<float> weights(const TaskRun& run) {
-    std::vector<float> all;
-    for (size_t i = 0; i < run.parameters.size(); ++i) {
-      std::vector<float> values(size_t(run.parameters[i].shape.numel()));
-      run.step->read(TrainStep::Held::parameter, i, values);
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    return all;
-  }
-
-  TempFolder folder_;
+  AgentTask() : TaskTest(kPpoName) {}
 };
-
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 // 4 rollouts of 8 x 16 decisions, 8 updates each.
 const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8",       "horizon=16", "minibatch=32", "update_epochs=2",

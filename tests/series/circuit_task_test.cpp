@@ -2,67 +2,30 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "machine/expect_error.h"
 #include "support/sanitized.h"
-#include "support/temp_folder.h"
+#include "support/task_test.h"
 #include "tasks/circuits/task.h"
-#include "tasks/registry.h"
-#include "train/run_folder.h"
 
 namespace ridge {
 namespace {
 
-using test::TempFolder;
+using test::TaskTest;
+using test::with;
 
-class CircuitTask : public testing::Test {
+class CircuitTask : public TaskTest {
  protected:
-  void SetUp() override { setenv("RIDGE_CACHE", (folder_ / "cache").c_str(), 1), register_tasks(); }
-  void TearDown() override { unsetenv("RIDGE_CACHE"); }
-
-  static config::Resolved settings(std::vector<std::string> words) {
-    config::Sources sources;
-    sources.task = config::task_bit(kCircuitsName), sources.working_folder.reset(), sources.words = std::move(words);
-    return config::resolve(sources);
-  }
-
-  // Trains without a folder unless one is named; returns the run, and its summary.
-  std::unique_ptr<TaskRun> train(const std::vector<std::string>& words, RunSummary& summary, const std::string& out = {}, bool resume = false) const {
-    const config::Resolved s = settings(words);
-    RunOptions o;
-    o.data = s.get<std::vector<std::string>>("data").front(), o.seed = uint64_t(s.get<int64_t>("seed")), o.measure = false, o.resume = resume;
-    if (!out.empty()) o.folder = folder_ / out;
-    std::unique_ptr<TaskRun> run = start_run(find_task(kCircuitsName), s, o);
-    summary = train_in_folder(*run, s, {.show = false, .config = config_text(s, o.folder)}).summary;
-    return run;
-  }
-
-  static std::vector<float> weights(const TaskRun& run) {
-    std::vector<float> all;
-    for (size_t i = 0; i < run.parameters.size(); ++i) {
-      std::vector<float> values(size_t(run.parameters[i].shape.numel()));
-      run.step->read(TrainStep::Held::parameter, i, values);
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    return all;
-  }
+  CircuitTask() : TaskTest(kCircuitsName) {}
 
   static double figure(const RunSummary& s, std::string_view name) {
     for (const auto& [what, value] : s.test)
       if (what == name) return value;
     return NAN;
   }
-
-  TempFolder folder_;
 };
 
 const std::vector<std::string> kSmall = {"preset=sine", "length=8", "units=6", "backbone_units=6", "batch=8", "steps=6", "warmup=2"};
-
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 TEST_F(CircuitTask, ResumesWithTheSameBits) {
   RunSummary whole, first, rest;
@@ -109,7 +72,9 @@ TEST_F(CircuitTask, TrainsOnTables) {
   const TrainedCircuit model = load_circuit(folder_ / "forecast");
   EXPECT_NEAR(model.series->original(0, 0), 100, 0.3) << "the scale is stored with the model";
   EXPECT_GT(model.series->count(SeriesPart::train), 0) << "the parts are those of the training";
-  EXPECT_EQ(load_circuit(folder_ / "forecast", folder_ / "t.csv").series->count(SeriesPart::train), 0) << "data that is named is for tests";
+  test::write_text(folder_ / "more.csv", text + "400,100,up\n");
+  EXPECT_EQ(load_circuit(folder_ / "forecast", folder_ / "more.csv").series->count(SeriesPart::train), 0) << "data that is named is for tests";
+  EXPECT_GT(load_circuit(folder_ / "forecast", folder_ / "t.csv").series->count(SeriesPart::train), 0) << "but not what it was trained on";
   train(with(small, {"class_column=side"}), classes, "classes");
   EXPECT_GE(figure(classes, "accuracy"), 0);
   EXPECT_GE(classes.results.size(), 5u) << "with a confusion table";
