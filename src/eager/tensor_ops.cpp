@@ -6,6 +6,7 @@
 #include "eager/tensor_state.h"
 #include "graph/custom.h"
 #include "graph/draws.h"
+#include "graph/ops/table.h"
 #include "graph/scan.h"
 #include "ridge/rl.h"
 
@@ -445,6 +446,9 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
   std::vector<Tensor> constants;
   auto as_constant = [&](auto& self, NodeId id) -> void {
     if (known.count(id) || lazy->graph[id].op == Op::literal) return;
+    NodeId viewed = id;
+    while (is_strided_view(lazy->graph[viewed].op)) viewed = lazy->graph[viewed].in[0];
+    if (lazy->graph[viewed].op == Op::literal) return;                               // a number of the program itself: storing it would take a kernel
     if (lazy->graph[id].op == Op::expand) return self(self, lazy->graph[id].in[0]);  // a copy for every row would cost memory, and its gradient too
     NodeId inner = body->graph.input(lazy->graph.type(id), "constant");
     body->constant_in.push_back(inner);

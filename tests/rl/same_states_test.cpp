@@ -43,14 +43,15 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 class SameStatesOnGpu : public testing::TestWithParam<std::string> {};
 class SameStates : public testing::TestWithParam<std::string> {};
 
+// In full: a million random decisions.
 TEST_P(SameStatesOnGpu, AsOnTheCpu) {
-  const int64_t decisions = everything() ? 500 : 20;
-  EXPECT_EQ(digest(GetParam(), Gpu::the().backend(), 8, decisions), digest_on_cpu(GetParam(), 8, decisions));
+  const int64_t instances = everything() ? 1000 : 8, decisions = everything() ? 1000 : 20;
+  EXPECT_EQ(digest(GetParam(), Gpu::the().backend(), instances, decisions), digest_on_cpu(GetParam(), instances, decisions));
 }
 
 // A simulated GPU compiles every kernel with the host's compiler, which takes seconds.
-INSTANTIATE_TEST_SUITE_P(Environments, SameStatesOnGpu, testing::ValuesIn(everything() ? environment_names() : std::vector<std::string>{"pong", "pendulum"}),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(Environments, SameStatesOnGpu,
+                         testing::ValuesIn(everything() ? environment_names() : std::vector<std::string>{"pong", "breakout", "pendulum"}), test_name);
 
 TEST_P(SameStates, ForAnyNumberOfThreads) {
   const std::string two = digest_on_cpu(GetParam(), 5000, 10);

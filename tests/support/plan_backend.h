@@ -29,11 +29,13 @@ class PlanBackend final : public Backend {
     for (cuda::KernelText& text : code->compiled.texts())
       if (seen_.insert(text.entry + "\n" + text.body).second) texts_.push_back(std::move(text));
     scans_.insert(scans_.end(), code->program().scans.begin(), code->program().scans.end());
+    launches_.push_back(code->compiled.launches());
     return code;
   }
 
   const std::vector<cuda::KernelText>& texts() const { return texts_; }  // without duplicates
   const std::vector<std::string>& scans() const { return scans_; }       // notes on loops over time
+  const std::vector<int64_t>& launches() const { return launches_; }     // of each program, in the order in which they were compiled
 
  private:
   struct Plan final : Code {
@@ -52,6 +54,7 @@ class PlanBackend final : public Backend {
   std::set<std::string> seen_;
   std::vector<cuda::KernelText> texts_;
   std::vector<std::string> scans_;
+  std::vector<int64_t> launches_;
 };
 
 }  // namespace ridge::test
