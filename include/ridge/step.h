@@ -10,7 +10,7 @@
 
 namespace ridge {
 
-// Hyperparameters; decay is the weight decay: decoupled from the gradient in adamw(), added to it in adam() and sgd().
+// Hyperparameters; decay is the weight decay: decoupled from the gradient in adamw() and muon(), added to it in adam() and sgd().
 struct AdamArgs {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };
@@ -18,10 +18,18 @@ struct SgdArgs {
   double lr = 1e-2, momentum = 0, decay = 0;
   bool nesterov = false;
 };
-// Optimizers for Step. Each keeps its moments in f32.
+// An update of a matrix is lr · scale · √(its larger size) times an orthogonal matrix, so that its root mean square is about lr · scale, as AdamW's is with a
+// scale of 0.2. beta1, beta2 and eps are those of AdamW for all other parameters, with the same lr.
+struct MuonArgs {
+  double lr = 1e-3, momentum = 0.95, scale = 0.2, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
+  bool nesterov = true;
+};
+// Optimizers for Step. Each keeps its moments in f32. muon() treats the weights of hidden layers, found in the traced loss, as matrices (a convolution's
+// weight as [out, in · window]); vectors, embeddings, output heads and whatever else is not multiplied as it is are updated as by adamw().
 Optimizer adamw(const AdamArgs& args = {});
 Optimizer adam(const AdamArgs& args = {});
 Optimizer sgd(const SgdArgs& args = {});
+Optimizer muon(const MuonArgs& args = {});
 
 // A batch tensor. The first axis counts samples and may be split.
 struct BatchSpec {

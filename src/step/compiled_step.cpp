@@ -12,9 +12,10 @@
 
 namespace ridge {
 
-Optimizer adamw(const AdamArgs& a) { return {Optimizer::Kind::adamw, a.lr, a.beta1, a.beta2, a.eps, a.decay, 0, false}; }
-Optimizer adam(const AdamArgs& a) { return {Optimizer::Kind::adam, a.lr, a.beta1, a.beta2, a.eps, a.decay, 0, false}; }
+Optimizer adamw(const AdamArgs& a) { return {Optimizer::Kind::adamw, a.lr, a.beta1, a.beta2, a.eps, a.decay}; }
+Optimizer adam(const AdamArgs& a) { return {Optimizer::Kind::adam, a.lr, a.beta1, a.beta2, a.eps, a.decay}; }
 Optimizer sgd(const SgdArgs& a) { return {Optimizer::Kind::sgd, a.lr, 0, 0, 0, a.decay, a.momentum, a.nesterov}; }
+Optimizer muon(const MuonArgs& a) { return {Optimizer::Kind::muon, a.lr, a.beta1, a.beta2, a.eps, a.decay, a.momentum, a.nesterov, a.scale}; }
 
 void detail::check_loss_arguments(size_t taken, size_t given) {
   if (given < taken) fail(ErrorCode::usage, "[step] the loss takes {} tensors, but the batch has {}", taken, given);

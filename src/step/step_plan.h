@@ -56,6 +56,7 @@ struct StepPlan {
   std::vector<ProgramPlan> programs;
   std::vector<LargeTensor> largest;          // at the memory peak, largest first
   std::vector<std::string> decisions;        // what was chosen and why, and which alternatives were tried
+  std::string updates;                       // which parameters Muon updates; empty: another optimizer
   std::string redrawn;                       // why random numbers differ from version 1 of draws (run_state.h); empty: they do not
   std::string other_split, other_recompute;  // the runner-up; empty: no alternative was possible or requested
 };

@@ -297,9 +297,10 @@ void StepPlanner::list_largest() {
       }
     all.push_back({name, bytes, 1});
   };
-  for (const Parameter& p : model_.parameters) {
+  for (size_t i = 0; i < model_.parameters.size(); ++i) {
+    const Parameter& p = model_.parameters[i];
     const std::string name = p.name + (parts_.empty() ? ", with gradient and moments" : ", with gradient");
-    add(name, without_numbers(name), p.shape.numel() * int64_t(sizeof(float)) * (2 + (parts_.empty() ? programs_.moments() : 0)));
+    add(name, without_numbers(name), p.shape.numel() * int64_t(sizeof(float)) * (2 + (parts_.empty() ? programs_.moments(i) : 0)));
   }
   const Report* fullest = &out_.update->report();
   for (const auto* list : {&out_.bodies, &out_.evaluations})

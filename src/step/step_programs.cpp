@@ -1,6 +1,7 @@
 #include "step/step_programs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -17,8 +18,10 @@
 #include "graph/scan.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
+#include "optim/muon.h"
 #include "optim/sgd.h"
 #include "step/batch_draws.h"
+#include "step/hidden_matrices.h"
 
 namespace ridge {
 namespace {
@@ -48,7 +51,9 @@ void check_settings(const StepOptions& options) {
   check("lr", o.lr, from_zero(o.lr), "a finite number of at least 0");
   check("decay", o.decay, from_zero(o.decay), "a finite number of at least 0");
   check("clip", options.clip, from_zero(options.clip), "a finite number above 0, or 0 for none");
-  if (o.kind == Optimizer::Kind::sgd) return check("momentum", o.momentum, below_one(o.momentum), "a number from 0 to below 1");
+  check("momentum", o.momentum, below_one(o.momentum), "a number from 0 to below 1");
+  if (o.kind == Optimizer::Kind::sgd) return;
+  check("scale", o.scale, from_zero(o.scale), "a finite number of at least 0");
   check("beta1", o.beta1, below_one(o.beta1), "a number from 0 to below 1");
   check("beta2", o.beta2, below_one(o.beta2), "a number from 0 to below 1");
   // Smaller values become 0 on devices without denormals, and a gradient that was always 0 would then be divided by 0.
@@ -128,14 +133,15 @@ StepPrograms::Trace StepPrograms::written(int64_t samples, const StepModel::Loss
   return t;
 }
 
-void StepPrograms::narrow(Trace& t) const {
-  if (options_.precision != Precision::bf16 && options_.precision != Precision::fp16) return;
-  t.rewrite(autocast(t.graph, t.roots(), options_.precision == Precision::bf16 ? DType::bf16 : DType::f16));
+// Gives products the step's number format.
+std::vector<NodeId> StepPrograms::narrow(Graph& graph, const std::vector<NodeId>& roots) const {
+  if (options_.precision != Precision::bf16 && options_.precision != Precision::fp16) return roots;
+  return autocast(graph, roots, options_.precision == Precision::bf16 ? DType::bf16 : DType::f16);
 }
 
 StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss) const {
   Trace t = written(samples, loss);
-  narrow(t);
+  t.rewrite(narrow(t.graph, t.roots()));
   return t;
 }
 
@@ -147,7 +153,7 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
       fail(ErrorCode::unsupported,
            "[step] the batch of {} cannot be split into parts of {}: {}; train it whole, or change the loss (docs/training.md, Splitting a batch)", whole,
            samples, why);
-  narrow(t);
+  t.rewrite(narrow(t.graph, t.roots()));
   Graph& g = t.graph;
   if (samples < whole) {
     bool changed;
@@ -247,9 +253,11 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   if (options.precision == Precision::tf32 && options.backend->host_memory())
     fail(ErrorCode::unsupported, "[step] tf32 is a GPU format; on the CPU use fp32, bf16 or fp16");
   check_settings(options);
-  const Optimizer& o = options.optimizer;
-  moments_ = o.kind != Optimizer::Kind::sgd ? 2 : o.momentum > 0 ? 1 : 0;
   const int64_t batch = model.batch[0].shape[0];
+  if (options.optimizer.kind == Optimizer::Kind::muon) {
+    const Trace t = written(batch, model.loss);
+    matrices_ = hidden_matrices(t.graph, t.loss.sum, t.parameters);
+  }
   const Trace t = trace(batch, model.loss);
   const std::vector<NodeId> losses = t.roots();
   training_ = examine(model.loss);
@@ -264,6 +272,24 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
     evaluation_ = examine(model.evaluate);
     multiplies_bf16_ |= finds_bf16_products(e.graph, e.roots());
   }
+}
+
+int StepPrograms::moments(size_t parameter) const {
+  const Optimizer& o = options_.optimizer;
+  return o.kind == Optimizer::Kind::sgd ? o.momentum > 0 : 2 - is_matrix(parameter);
+}
+
+std::string StepPrograms::updates() const {
+  if (options_.optimizer.kind != Optimizer::Kind::muon) return "";
+  int64_t tensors = 0, numbers = 0, all = 0;
+  for (size_t i = 0; i < matrices_.size(); ++i) {
+    const int64_t size = model_.parameters[i].shape.numel();
+    all += size;
+    if (is_matrix(i)) ++tensors, numbers += size;
+  }
+  if (!tensors) return "no hidden layer has a weight matrix, so AdamW updates everything";
+  return fmt::format("{} of hidden layers with {} of {} parameters; AdamW updates the others", tensors == 1 ? "1 matrix" : fmt::format("{} matrices", tensors),
+                     grouped(numbers), grouped(all));
 }
 
 CompileOptions StepPrograms::compile_options() const {
@@ -338,7 +364,7 @@ struct StepPrograms::Update {
   Builder b{graph};
   CompileOptions options;
   std::vector<NodeId> inputs, outputs, parameters, gradients;
-  std::vector<std::vector<NodeId>> moments;
+  std::array<std::vector<NodeId>, kMaxMoments> moments;
   NodeId applied = kNone, lr = kNone, sum = kNone, count = kNone, scale = kNone, age = kNone;
 
   void add(std::vector<NodeId>& list, std::span<const Parameter> all, const char* what) {
@@ -348,6 +374,18 @@ struct StepPrograms::Update {
   NodeId scalar(DType dtype, const char* name) {
     inputs.push_back(graph.input({dtype, {}}, name));
     return inputs.back();
+  }
+  // Program inputs: parameters, moments and gradients of parameters [first, last). Moments that the optimizer does not keep are kNone.
+  void add_state(const StepPrograms& p, size_t first, size_t last) {
+    const std::span<const Parameter> some = std::span(p.model_.parameters).subspan(first, last - first);
+    add(parameters, some, "");
+    for (int m = 0; m < kMaxMoments; ++m)
+      for (size_t i = 0; i < some.size(); ++i) {
+        const bool kept = m < p.moments(first + i);
+        moments[m].push_back(kept ? graph.input({DType::f32, some[i].shape}, "moment of " + some[i].name) : kNone);
+        if (kept) inputs.push_back(moments[m].back());
+      }
+    add(gradients, some, "gradient of ");
   }
   std::unique_ptr<Executable> compile() { return std::make_unique<Executable>(graph, inputs, outputs, options); }
 };
@@ -381,29 +419,54 @@ StepPrograms::CheckedGradients StepPrograms::check_gradients(Update& u) const {
   return j;
 }
 
+namespace {
+
+template <class T>
+std::vector<T> pick(const std::vector<T>& from, const std::vector<size_t>& which) {
+  std::vector<T> some;
+  for (size_t i : which) some.push_back(from[i]);
+  return some;
+}
+
+void put(std::vector<NodeId>& to, const std::vector<size_t>& which, const std::vector<NodeId>& some) {
+  for (size_t i = 0; i < some.size(); ++i) to[which[i]] = some[i];
+}
+
+}  // namespace
+
 // Adds the new parameters and moments as the program's first outputs.
-NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, NodeId good, NodeId factor) const {
+NodeId StepPrograms::apply(Update& u, size_t first, size_t last, NodeId good, NodeId factor) const {
   Builder& b = u.b;
+  const std::span<const Parameter> parameters = std::span(model_.parameters).subspan(first, last - first);
   std::vector<NodeId> mean;
   for (NodeId d : u.gradients) mean.push_back(b.mul(d, factor));
   const std::vector<double> decay = decay_values(parameters, options_.optimizer.decay);
   const Optimizer& opt = options_.optimizer;
   NodeId applied = kNone;
+  std::vector<NodeId> next_parameters = u.parameters;
+  auto moments = u.moments;
   if (opt.kind == Optimizer::Kind::sgd) {
-    SgdState s{u.parameters, moments_ ? u.moments[0] : std::vector<NodeId>{}};
+    SgdState s{u.parameters, opt.momentum > 0 ? u.moments[0] : std::vector<NodeId>{}};
     SgdState next = sgd(b, s, mean, u.lr, decay, {opt.momentum, opt.nesterov}, good);
-    u.outputs = next.parameters;
-    u.outputs.insert(u.outputs.end(), next.momentum.begin(), next.momentum.end());
+    next_parameters = next.parameters, moments[0] = next.momentum;
     applied = b.select(good, b.add(u.applied, 1.0), u.applied);
   } else {
-    AdamState s{u.parameters, u.moments[0], u.moments[1], u.applied};
-    AdamOptions a{opt.beta1, opt.beta2, opt.eps};
-    AdamState next = opt.kind == Optimizer::Kind::adamw ? adamw(b, s, mean, u.lr, decay, a, good) : adam(b, s, mean, u.lr, decay, a, good);
-    u.outputs = next.parameters;
-    u.outputs.insert(u.outputs.end(), next.first.begin(), next.first.end());
-    u.outputs.insert(u.outputs.end(), next.second.begin(), next.second.end());
+    std::vector<size_t> matrices, others;
+    for (size_t i = 0; i < parameters.size(); ++i) (is_matrix(first + i) ? matrices : others).push_back(i);
+    MuonState m{pick(u.parameters, matrices), pick(u.moments[0], matrices)};
+    MuonState turned = muon(b, m, pick(mean, matrices), u.lr, pick(decay, matrices), {opt.momentum, opt.nesterov, opt.scale}, good);
+    put(next_parameters, matrices, turned.parameters), put(moments[0], matrices, turned.momentum);
+    AdamState s{pick(u.parameters, others), pick(u.moments[0], others), pick(u.moments[1], others), u.applied};
+    const std::vector<NodeId> means = pick(mean, others);
+    const std::vector<double> decays = pick(decay, others);
+    const AdamOptions a{opt.beta1, opt.beta2, opt.eps};
+    AdamState next = opt.kind == Optimizer::Kind::adam ? adam(b, s, means, u.lr, decays, a, good) : adamw(b, s, means, u.lr, decays, a, good);
+    put(next_parameters, others, next.parameters), put(moments[0], others, next.first), put(moments[1], others, next.second);
     applied = next.applied;
   }
+  u.outputs = next_parameters;
+  for (const std::vector<NodeId>& list : moments) std::copy_if(list.begin(), list.end(), std::back_inserter(u.outputs), [](NodeId id) { return id != kNone; });
+  if (!matrices_.empty()) u.outputs = narrow(u.graph, u.outputs);
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].rule == ParameterRule::nonnegative) u.outputs[i] = b.binary(Op::maximum, u.outputs[i], 0.0);
     if (parameters[i].rule == ParameterRule::constant) u.outputs[i] = u.parameters[i];
@@ -414,15 +477,12 @@ NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, Nod
 
 std::unique_ptr<Executable> StepPrograms::update(std::shared_ptr<Arena> arena) const {
   Update u(compile_options(), std::move(arena));
-  u.moments.resize(size_t(moments_));
-  u.add(u.parameters, model_.parameters, "");
-  for (auto& m : u.moments) u.add(m, model_.parameters, "moment of ");
-  u.add(u.gradients, model_.parameters, "gradient of ");
+  u.add_state(*this, 0, model_.parameters.size());
   u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
   u.sum = u.scalar(DType::f32, "sum"), u.count = u.scalar(DType::f32, "count");
   if (scaled()) u.scale = u.scalar(DType::f32, "loss scale"), u.age = u.scalar(DType::i64, "age of the loss scale");
   const CheckedGradients j = check_gradients(u);
-  const NodeId applied = apply(u, model_.parameters, j.good, j.factor);
+  const NodeId applied = apply(u, 0, model_.parameters.size(), j.good, j.factor);
   u.outputs.insert(u.outputs.end(), {applied, j.loss, j.norm, j.good});
   if (j.scale) u.outputs.insert(u.outputs.end(), {j.scale->next, j.scale->age, j.scale->lowered});
   return u.compile();
@@ -441,15 +501,11 @@ std::unique_ptr<Executable> StepPrograms::gradient_check(std::shared_ptr<Arena> 
 }
 
 std::unique_ptr<Executable> StepPrograms::update_part(std::shared_ptr<Arena> arena, size_t first, size_t last) const {
-  const std::span<const Parameter> some = std::span(model_.parameters).subspan(first, last - first);
   Update u(compile_options(), std::move(arena));
-  u.moments.resize(size_t(moments_));
-  u.add(u.parameters, some, "");
-  for (auto& m : u.moments) u.add(m, some, "moment of ");
-  u.add(u.gradients, some, "gradient of ");
+  u.add_state(*this, first, last);
   u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
   const NodeId good = u.scalar(DType::boolean, "good"), factor = u.scalar(DType::f32, "factor");
-  apply(u, some, good, factor);
+  apply(u, first, last, good, factor);
   return u.compile();
 }
 

@@ -21,7 +21,9 @@ class StepPrograms {
   std::string redrawn(bool split, bool evaluation_split) const;
   bool has_scan() const { return has_scan_; }
   bool multiplies_bf16() const { return multiplies_bf16_; }  // because of the precision or the model's own casts
-  int moments() const { return moments_; }                   // per parameter, kept by the optimizer
+  static constexpr int kMaxMoments = 2;
+  int moments(size_t parameter) const;  // kept by the optimizer
+  std::string updates() const;          // what Muon updates; empty: another optimizer, which treats all parameters alike
   bool scaled() const { return options_.precision == Precision::fp16; }
 
   // Names of the scalars reported with the losses; their sums and counts follow those of the loss.
@@ -52,7 +54,7 @@ class StepPrograms {
   struct Update;
   struct CheckedGradients;
   CheckedGradients check_gradients(Update& update) const;
-  NodeId apply(Update& update, std::span<const Parameter> parameters, NodeId good, NodeId factor) const;  // returns the new number of applied steps
+  NodeId apply(Update& update, size_t first, size_t last, NodeId good, NodeId factor) const;  // returns the new number of applied steps
   struct LossFacts : BatchAxes {
     bool recounts = false;  // draws in a part of the batch are renumbered
     bool draws_in_loop = false;
@@ -64,19 +66,20 @@ class StepPrograms {
   Trace written(int64_t samples, const StepModel::Loss& loss) const;  // in the loss's own precision
   Trace trace(int64_t samples, const StepModel::Loss& loss) const;
   Trace trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const;  // draws of a part use the whole batch's numbering
-  void narrow(Trace& t) const;
+  std::vector<NodeId> narrow(Graph& graph, const std::vector<NodeId>& roots) const;
   void add_gradients(Trace& t) const;
   std::string find_difference(const Trace& t, const LossFacts& facts) const;  // between a trace in its own precision and what the examined traces predict
   LossFacts examine(const StepModel::Loss& loss) const;
   ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite, NodeId good) const;
   CompileOptions compile_options() const;
+  bool is_matrix(size_t parameter) const { return !matrices_.empty() && matrices_[parameter]; }
 
   const StepModel& model_;
   const StepOptions& options_;
   LossFacts training_, evaluation_;
   bool has_scan_ = false, multiplies_bf16_ = false;
-  int moments_ = 2;
-  double divisor_ = 1;  // of scaled losses: roughly the number of losses in a whole batch, rounded down to a power of two
+  std::vector<char> matrices_;  // which parameters Muon updates; empty: another optimizer
+  double divisor_ = 1;          // of scaled losses: roughly the number of losses in a whole batch, rounded down to a power of two
 };
 
 }  // namespace ridge

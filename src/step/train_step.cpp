@@ -99,25 +99,38 @@ struct TrainStep::State {
   }
   Scalars& scalars() { return *at<Scalars>(scalars_at); }  // a device address: never dereferenced here
 
+  int64_t padded_bytes(size_t i) const { return round_up(model.parameters[i].shape.numel() * int64_t(sizeof(float))); }
+
+  // visit(offset, parameter) for all moments of parameters [first, last), in the order of the programs' inputs.
+  template <class Visit>
+  void each_moment(size_t first, size_t last, Visit visit) {
+    for (int m = 0; m < StepPrograms::kMaxMoments; ++m)
+      for (size_t i = first; i < last; ++i)
+        if (m < programs->moments(i)) visit(moment_at[size_t(m)][i], i);
+  }
+
   void lay_out() {
     plan.parameter_bytes = plan.gradient_bytes = plan.optimizer_bytes = plan.host_bytes = plan.staging_bytes = 0;
     parameter_at.clear(), gradient_at.clear(), moment_at.clear(), parts.clear(), part_at.clear();
     memory = std::make_unique<Arena>(device);
     int64_t offset = 0;
-    auto place = [&](std::vector<int64_t>& list) {
+    auto place = [&](std::vector<int64_t>& list, int moment = 0) {  // moments count from 1; where the optimizer keeps fewer, the offset is unused
       int64_t start = offset;
-      for (const Parameter& p : model.parameters) list.push_back(offset), offset += round_up(p.shape.numel() * int64_t(sizeof(float)));
+      for (size_t i = 0; i < model.parameters.size(); ++i) {
+        list.push_back(offset);
+        if (moment <= programs->moments(i)) offset += padded_bytes(i);
+      }
       return offset - start;
     };
     plan.parameter_bytes = place(parameter_at);
     plan.gradient_bytes = place(gradient_at);
-    moment_at.resize(size_t(programs->moments()));
+    moment_at.resize(StepPrograms::kMaxMoments);
     if (offloaded) {
       plan.staging_bytes = lay_out_parts();
       plan.optimizer_bytes = kStages * plan.staging_bytes;
       staging_at = offset, offset += plan.optimizer_bytes;
     } else {
-      for (auto& list : moment_at) plan.optimizer_bytes += place(list);
+      for (int m = 0; m < StepPrograms::kMaxMoments; ++m) plan.optimizer_bytes += place(moment_at[size_t(m)], m + 1);
     }
     scalars_at = offset, offset += round_up(int64_t(offsetof(Scalars, sums)) + max_sums_bytes());
     losses_at = offset;
@@ -131,17 +144,15 @@ struct TrainStep::State {
     // Large enough for efficient transfers, and enough parts for transfers and computation to overlap.
     constexpr int64_t kMin = int64_t(4) << 20, kMax = int64_t(256) << 20, kParts = 24;
     const int64_t part_bytes = std::clamp(plan.parameter_bytes / kParts, kMin, kMax);
-    auto bytes_of = [&](size_t i) { return round_up(model.parameters[i].shape.numel() * int64_t(sizeof(float))); };
     const size_t count = model.parameters.size();
     for (auto& list : moment_at) list.resize(count);
     int64_t most = 0, offset = 0;
     for (size_t first = 0, last = 0; first < count; first = last) {
       int64_t bytes = 0;
-      for (last = first; last < count && (last == first || bytes + bytes_of(last) <= part_bytes); ++last) bytes += bytes_of(last);
+      for (last = first; last < count && (last == first || bytes + padded_bytes(last) <= part_bytes); ++last) bytes += padded_bytes(last);
       parts.push_back({first, last});
       part_at.push_back(offset);
-      for (auto& list : moment_at)
-        for (size_t i = first; i < last; ++i) list[i] = offset, offset += bytes_of(i);
+      each_moment(first, last, [&](int64_t& at_, size_t i) { at_ = offset, offset += padded_bytes(i); });
       most = std::max(most, offset - part_at.back());
     }
     part_at.push_back(offset);
@@ -152,6 +163,7 @@ struct TrainStep::State {
   void make_plan() {
     plan.programs.clear(), plan.kernels = 0, plan.flops = 0;
     lay_out();
+    plan.updates = programs->updates();
     made = StepPlanner(model, options, *programs, memory->bytes(), plan, parts).make();
     if (offloaded)
       plan.decisions.insert(plan.decisions.begin(),
@@ -257,8 +269,7 @@ struct TrainStep::State {
     Scalars& s = scalars();
     in.clear(), out.clear();
     for (size_t i = part.first; i < part.last; ++i) in.push_back(at<float>(parameter_at[i]));
-    for (auto& list : moment_at)
-      for (size_t i = part.first; i < part.last; ++i) in.push_back(moments + list[i]);
+    each_moment(part.first, part.last, [&](int64_t at_, size_t) { in.push_back(moments + at_); });
     for (const void* p : in) out.push_back(const_cast<void*>(p));
     for (size_t i = part.first; i < part.last; ++i) in.push_back(at<float>(gradient_at[i]));
     in.insert(in.end(), {&s.now.applied, &s.given.lr, &s.good, &s.factor});
@@ -270,8 +281,7 @@ struct TrainStep::State {
     Scalars& s = scalars();
     in.clear(), out.clear();
     for (int64_t at_ : parameter_at) in.push_back(at<float>(at_));
-    for (auto& list : moment_at)
-      for (int64_t at_ : list) in.push_back(at<float>(at_));
+    each_moment(0, model.parameters.size(), [&](int64_t at_, size_t) { in.push_back(at<float>(at_)); });
     for (const void* p : in) out.push_back(const_cast<void*>(p));
     for (int64_t at_ : gradient_at) in.push_back(at<float>(at_));
     in.insert(in.end(), {&s.now.applied, &s.given.lr, &s.sums.sum, &s.sums.count});
@@ -363,7 +373,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
       fail(ErrorCode::shape, "[step] batch tensors need the samples as their first axis: {} and {}", to_string(s.model.batch[0]), to_string(t));
   s.plan.batch = s.model.batch[0].shape[0];
   s.programs.emplace(s.model, s.options);
-  const bool can_offload = !s.in_host_memory && s.programs->moments() > 0;
+  const bool can_offload = !s.in_host_memory && s.programs->moments(0) > 0;
   s.offloaded = can_offload && s.options.offload.value_or(false);
   try {
     s.make_plan();
@@ -561,7 +571,7 @@ void TrainStep::fill_parameter(size_t index, const std::function<void(std::span<
 
 void TrainStep::before_parameters_change(std::function<void()> call) { state_->before_change = std::move(call); }
 
-int TrainStep::moments() const { return state_->programs->moments(); }
+int TrainStep::moments(size_t i) const { return state_->programs->moments(i); }
 
 std::vector<KernelRun> TrainStep::kernels() const {
   const State& s = *state_;
@@ -601,6 +611,7 @@ std::string TrainStep::report() const {
   text += fmt::format("kernels: {} in a step, {:.3g} MFLOP, compiled in {:.0f} ms;", p.kernels, p.flops / 1e6, p.compile_ms);
   for (auto& [kind, sums] : kinds) text += fmt::format(" {} {}", sums.first, kind);
   text += fmt::format("; update {}\n", s.made.update->report().kernels.size());
+  if (!p.updates.empty()) text += fmt::format("  muon: {}\n", p.updates);
   for (const std::string& d : p.decisions) text += "  " + d + "\n";
   return text;
 }

@@ -165,7 +165,7 @@ class TrainStep {
   std::span<float> parameter(size_t index);
   std::span<float> gradient(size_t index);  // sums of the last step, before division by the count (fp16: times a power of two)
   std::span<float> moment(size_t index, int which);
-  int moments() const;                        // moments per parameter that the optimizer keeps
+  int moments(size_t index) const;            // moments of a parameter that the optimizer keeps
   const void* parameter_place(size_t index);  // the device address
   std::vector<KernelRun> kernels() const;     // of one whole step, including the update
   // Lower bound for the time of one step: for each kernel, the longer of its arithmetic and its memory traffic at these rates.

@@ -31,7 +31,7 @@ void CheckpointWriter::each_tensor(Visit visit) {  // visit(file, name, paramete
   for (size_t i = 0; i < task_.parameters.size(); ++i) {
     const Parameter& p = task_.parameters[i];
     visit("model.safetensors", p.name, p, i, Held::parameter);
-    for (int m = 0; m < step_.moments(); ++m) visit("optimizer.safetensors", kMomentNames[m] + p.name, p, i, Held(m + 1));
+    for (int m = 0; m < step_.moments(i); ++m) visit("optimizer.safetensors", kMomentNames[m] + p.name, p, i, Held(m + 1));
   }
 }
 

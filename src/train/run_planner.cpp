@@ -419,6 +419,7 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, const std
     d.push_back({"offload", fmt::format("{} of moments in host memory", size_text(plan.host_bytes)),
                  s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",
                  s_.get<bool>("offload_optimizer") ? "they pass through the device in every update" : "nothing else fits"});
+  d.push_back(as_set(s_, "optimizer", s_.get<std::string>("optimizer"), plan.updates));
   append(d, last);
   note_settings_without_effect();
   for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
@@ -445,6 +446,26 @@ Decision rate_decision(const Schedule& s, std::string source) {
   return {"rate", s.kind == Schedule::Kind::constant ? fmt::format("{:g}, constant", s.lr) : fmt::format("{:g} to {:g}, {}", s.lr, s.min_lr, name(s.kind)),
           std::move(source),
           s.warmup < s.steps ? warmup : fmt::format("{}: the run ends before that, at {:.3g}; set warmup=N below {}", warmup, s.rate(s.steps - 1), s.steps)};
+}
+
+std::string_view name(Optimizer::Kind kind) {
+  constexpr std::string_view names[] = {"adamw", "adam", "sgd", "muon"};
+  return names[size_t(kind)];
+}
+
+StepOptions step_options(const config::Resolved& s) {
+  using Kind = Optimizer::Kind;
+  StepOptions o;
+  Optimizer& optimizer = o.optimizer;
+  for (const Kind kind : {Kind::adamw, Kind::adam, Kind::sgd, Kind::muon})
+    if (s.get<std::string>("optimizer") == name(kind)) optimizer.kind = kind;
+  optimizer.lr = s.get<std::optional<double>>("lr").value_or(1e-3), optimizer.decay = s.get<double>("weight_decay");
+  optimizer.beta1 = s.get<double>("beta1"), optimizer.beta2 = s.get<std::optional<double>>("beta2").value_or(0.999);
+  if (optimizer.kind == Kind::sgd) optimizer.momentum = optimizer.beta1;
+  if (optimizer.kind == Kind::muon)
+    optimizer.momentum = s.get<double>("muon_momentum"), optimizer.nesterov = true, optimizer.scale = s.get<double>("muon_scale");
+  o.clip = s.get<double>("clip");
+  return o;
 }
 
 Schedule schedule_of(const config::Resolved& s, int64_t steps, const char* task) {

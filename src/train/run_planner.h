@@ -154,6 +154,9 @@ class RunPlanner {
 Decision as_set(const config::Resolved& settings, const char* key, std::string value, std::string why = {});
 Decision rate_decision(const Schedule& schedule, std::string source);
 
+std::string_view name(Optimizer::Kind kind);                 // adamw, adam, sgd, muon
+StepOptions step_options(const config::Resolved& settings);  // optimizer and clipping
+
 // Reads the settings for the learning rate, and for intervals, stopping and loading. ErrorCode::usage if the rate would rise.
 Schedule schedule_of(const config::Resolved& settings, int64_t steps, const char* task);
 void read_interval(const config::Resolved& settings, const char* key, std::optional<int64_t>& steps, bool& on);  // none: off

@@ -195,11 +195,15 @@ class Run {
     RunState found = read_state(*stored);
     found.choices.emplace(kDeviceChoice, "cpu");  // default if the checkpoint does not say
     std::string before, now;
-    for (const auto& [what, value] : task_.identity)
-      if (auto it = found.identity.find(what); it == found.identity.end() || it->second != value) {
-        before += fmt::format("{}{} {}", before.empty() ? "" : ", ", what, it == found.identity.end() ? "unknown" : it->second);
+    auto require = [&](const std::string& what, const std::string& value, const std::map<std::string, std::string>& stored) {
+      if (auto it = stored.find(what); it == stored.end() || it->second != value) {
+        before += fmt::format("{}{} {}", before.empty() ? "" : ", ", what, it == stored.end() ? "unknown" : it->second);
         now += fmt::format("{}{} {}", now.empty() ? "" : ", ", what, value);
       }
+    };
+    for (const auto& [what, value] : task_.identity) require(what, value, found.identity);
+    found.settings.emplace("optimizer", "adamw");  // earlier versions had no other, or stored it
+    if (auto it = task_.settings.find("optimizer"); it != task_.settings.end()) require(it->first, it->second, found.settings);
     if (!before.empty())
       fail(ErrorCode::usage, "[resume] {} was trained with {}, but {} was requested. Use the same, or {}", o_.folder.string(), before, now,
            task_.restart_hint.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.restart_hint);

@@ -155,7 +155,7 @@ TEST_P(NonFinite, ScalarsAreChecked) {
   std::vector<std::vector<float>> held;  // parameters, moments
   std::vector<const void*> gradients;
   const std::vector<float> ones(35, 1.0f);
-  for (int copy = 0; copy <= programs.moments(); ++copy)
+  for (int copy = 0; copy <= programs.moments(0); ++copy)
     for (const Parameter& p : model.parameters) held.emplace_back(size_t(p.shape.numel()), copy ? 0.25f : 0.5f);
   for (size_t i = 0; i < model.parameters.size(); ++i) gradients.push_back(ones.data());
   auto judged = [&](float lr, float sum, float count, float scale, bool whole) {

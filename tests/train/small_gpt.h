@@ -41,14 +41,14 @@ inline void start(TrainStep& step, const StepModel& model, uint64_t seed = 3) {
 inline std::vector<std::vector<float>> contents(TrainStep& step, const StepModel& model) {
   std::vector<std::vector<float>> all;
   for (size_t i = 0; i < model.parameters.size(); ++i)
-    for (int m = 0; m <= step.moments(); ++m) step.read(TrainStep::Held(m), i, all.emplace_back(size_t(model.parameters[i].shape.numel())));
+    for (int m = 0; m <= step.moments(i); ++m) step.read(TrainStep::Held(m), i, all.emplace_back(size_t(model.parameters[i].shape.numel())));
   return all;
 }
 
 inline void put_back(TrainStep& step, const StepModel& model, const std::vector<std::vector<float>>& all) {
   size_t at = 0;
   for (size_t i = 0; i < model.parameters.size(); ++i)
-    for (int m = 0; m <= step.moments(); ++m) step.write(TrainStep::Held(m), i, all[at++]);
+    for (int m = 0; m <= step.moments(i); ++m) step.write(TrainStep::Held(m), i, all[at++]);
 }
 
 }  // namespace ridge

@@ -15,6 +15,7 @@
 #include "backend/registry.h"
 #include "support/temp_folder.h"
 #include "threads/thread_team.h"
+#include "train/run_planner.h"
 #include "train/small_gpt.h"
 #include "train/training_loop.h"
 
@@ -89,6 +90,7 @@ struct SmallRun {
   double max_minutes = 0;
   int64_t micro = 0;  // 0: as planned
   std::optional<double> target_loss = {};
+  Optimizer::Kind optimizer = Optimizer::Kind::adamw;
 
   Outcome operator()() {
     GptConfig c = tiny_gpt(vocab);
@@ -98,6 +100,7 @@ struct SmallRun {
     StepOptions options;
     std::unique_ptr<Backend> on_team;
     if (threads > 0) team = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads}), on_team = cpu_backend(*team);
+    options.optimizer.kind = optimizer, options.optimizer.momentum = optimizer == Optimizer::Kind::muon ? 0.95 : 0;
     options.seed = 7, options.clip = 1, options.optimizer.decay = 0.1, options.precision = precision, options.loss_scale = loss_scale, options.micro = micro;
     options.backend = on_team ? on_team.get() : backend;
     TrainStep step(model, options);
@@ -109,6 +112,7 @@ struct SmallRun {
     task.sample = sample;
     task.identity = {{"vocabulary", std::to_string(vocab)}};
     task.texts["config.json"] = "{}";
+    task.settings["optimizer"] = std::string(name(optimizer));
 
     TrainerOptions o;
     task.feed = data_feed(train_data, step, o);

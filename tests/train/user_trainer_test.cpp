@@ -215,7 +215,7 @@ TEST(UserTrainer, ReportsAChangedOptimizerOnResume) {
     ADD_FAILURE() << "was not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::usage);
-    EXPECT_NE(std::string(error.what()).find("adamw, but sgd was requested"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("adamw, but optimizer sgd was requested"), std::string::npos) << error.what();
   }
 }
 

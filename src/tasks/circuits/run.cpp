@@ -99,9 +99,10 @@ class CircuitRun final : public TaskRun {
     task.texts["circuit.json"] = net_->json(*series_, source_);
     task.restart_hint = "start a new run without --resume, in another folder with --out DIR";
     task.identity = {{"data", identity_}, {"model", model_text()}, {"prediction", series_->form().what}};
-    for (const char* key :
-         {"steps", "batch",      "lr",     "min_lr", "warmup", "schedule", "weight_decay",     "beta1",     "beta2", "clip", "dropout", "optimizer",
-          "seed",  "time_scale", "window", "stride", "length", "split",    "validation_share", "test_share"})
+    for (const char* key : {"steps",     "batch",  "lr",     "min_lr",  "warmup",           "schedule",   "weight_decay",
+                            "beta1",     "beta2",  "clip",   "dropout", "optimizer",        "seed",       "time_scale",
+                            "window",    "stride", "length", "split",   "validation_share", "test_share", "muon_momentum",
+                            "muon_scale"})
       task.settings[key] = s.get<std::string>(key);
     return task;
   }
@@ -157,18 +158,6 @@ class CircuitRun final : public TaskRun {
     identity_ = before->second;
   }
 
-  static StepOptions step_options(const Resolved& s) {
-    StepOptions o;
-    const std::string kind = s.get<std::string>("optimizer");
-    o.optimizer.kind = kind == "adam" ? Optimizer::Kind::adam : kind == "sgd" ? Optimizer::Kind::sgd : Optimizer::Kind::adamw;
-    o.optimizer.lr = s.get<std::optional<double>>("lr").value_or(1e-3);
-    o.optimizer.beta1 = s.get<double>("beta1"), o.optimizer.beta2 = s.get<std::optional<double>>("beta2").value_or(0.999);
-    o.optimizer.momentum = kind == "sgd" ? o.optimizer.beta1 : 0;
-    o.optimizer.decay = s.get<double>("weight_decay");
-    o.clip = s.get<double>("clip");
-    return o;
-  }
-
   std::string parameters_text() const { return counted(parameter_count(), "parameter"); }
 
   std::string model_text() const {
@@ -197,8 +186,7 @@ class CircuitRun final : public TaskRun {
     const int64_t sequences = series_->count(SeriesPart::train);
     const std::string number = sequences >= int64_t(1) << 40 ? "new sequences every step" : counted(sequences, "sequence");
     first.push_back(as_set(s, "data", fmt::format("{}, {} of {}", f.name, number, counted(f.length, "step")), f.what));
-    std::vector<Decision> last = {as_set(s, "optimizer", s.get<std::string>("optimizer")), rate_decision(trainer_schedule_, s.setting("lr").source),
-                                  as_set(s, "steps", fmt::format("{}", trainer_schedule_.steps))};
+    std::vector<Decision> last = {rate_decision(trainer_schedule_, s.setting("lr").source), as_set(s, "steps", fmt::format("{}", trainer_schedule_.steps))};
     if (sequences < int64_t(1) << 40)
       last.back().why = fmt::format("{:.3g} times through the data", double(trainer_schedule_.steps) * double(batch_) / double(sequences));
     planner.describe(std::move(first), as_set(s, "batch", fmt::format("{} x {} steps", batch_, f.length)), last);

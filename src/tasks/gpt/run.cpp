@@ -22,7 +22,8 @@ std::map<std::string, std::string> identity_of(const GptRun& run) {
 }
 std::map<std::string, std::string> settings_of(const Resolved& s) {
   std::map<std::string, std::string> words;
-  for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "seed"})
+  for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "seed", "optimizer",
+                          "muon_momentum", "muon_scale"})
     words[key] = s.get<std::string>(key);
   return words;
 }

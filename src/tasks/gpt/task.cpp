@@ -114,12 +114,8 @@ StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
 }
 
 StepOptions gpt_step_options(const config::Resolved& settings) {
-  StepOptions options;
-  options.optimizer.lr = required<double>(settings, "lr");
-  options.optimizer.beta1 = settings.get<double>("beta1"), options.optimizer.beta2 = required<double>(settings, "beta2");
-  options.optimizer.decay = settings.get<double>("weight_decay");
-  options.clip = settings.get<double>("clip");
-  return options;
+  required<double>(settings, "lr"), required<double>(settings, "beta2");
+  return step_options(settings);
 }
 
 }  // namespace ridge

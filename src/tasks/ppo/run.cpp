@@ -70,11 +70,8 @@ PpoArgs ppo_args(const Resolved& s) {
 }
 
 StepOptions ppo_step_options(const Resolved& s) {
-  StepOptions o;
-  o.optimizer.kind = Optimizer::Kind::adamw;
-  o.optimizer.lr = number_or(s, "lr", 1e-3), o.optimizer.eps = s.get<double>("adam_epsilon");
-  o.optimizer.beta1 = s.get<double>("beta1"), o.optimizer.beta2 = number_or(s, "beta2", 0.999), o.optimizer.decay = s.get<double>("weight_decay");
-  o.clip = s.get<double>("clip"), o.evaluation = false;
+  StepOptions o = step_options(s);
+  o.optimizer.eps = s.get<double>("adam_epsilon"), o.evaluation = false;
   return o;
 }
 
@@ -185,7 +182,8 @@ class PpoRun final : public TaskRun {
     for (const char* key :
          {"decisions",        "minibatch",     "update_epochs", "lr",      "min_lr",        "schedule",  "gamma",       "lambda",
           "clip_range",       "value_clip",    "value_weight",  "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations",
-          "normalize_values", "scale_rewards", "weight_decay",  "beta1",   "beta2",         "clip",      "seed"})
+          "normalize_values", "scale_rewards", "weight_decay",  "beta1",   "beta2",         "clip",      "seed",        "optimizer",
+          "muon_momentum",    "muon_scale"})
       task.settings[key] = s.get<std::string>(key);
     return task;
   }

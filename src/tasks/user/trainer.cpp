@@ -26,11 +26,6 @@ constexpr const char* kRestartHint = "start a new run in another folder with .ou
 
 constexpr uint64_t kLargestSeed = uint64_t(1) << 53;  // settings hold no larger whole number
 
-std::string kind_name(const Optimizer& optimizer) {
-  constexpr const char* names[] = {"adamw", "adam", "sgd"};
-  return names[size_t(optimizer.kind)];
-}
-
 int64_t bytes_of_batch(const BatchSource& source) {
   int64_t bytes = 0;
   for (const Type& t : source.types()) bytes += t.bytes();
@@ -145,7 +140,7 @@ struct Trainer::State final : TaskRun {
     schedule = {args.rate, o.lr, args.min_lr.value_or(o.lr / 10), args.warmup, args.steps};
     set("steps", args.steps), set("batch", batch), set("lr", o.lr), set_if(args.min_lr.has_value(), "min_lr", schedule.min_lr),
         set("schedule", name(args.rate)), set("warmup", args.warmup);
-    set("clip", args.clip), set("weight_decay", o.decay), set("beta1", o.beta1), set("beta2", o.beta2);
+    set("clip", args.clip), set("weight_decay", o.decay), set("beta1", o.beta1), set("beta2", o.beta2), set("optimizer", name(o.kind));
     set("data", train_data.state()->feed ? "feed" : train_data.state()->fill ? "function" : "tensors");
     set_if(args.seed <= kLargestSeed, "seed", args.seed);
     set("out", args.out), set("device", to_string(device->device)), set_if(precision != "auto", "precision", precision);
@@ -177,10 +172,6 @@ struct Trainer::State final : TaskRun {
     resolve(automatic ? "auto" : name(precision.precision));
     RunPlanner planner(settings, now, *this);
     planner.read_earlier();
-    if (const std::optional<RunState>& earlier = planner.earlier())
-      if (const auto kind = earlier->settings.find("optimizer"); kind != earlier->settings.end() && kind->second != kind_name(model.optimizer()))
-        fail(ErrorCode::usage, "[trainer] {} was trained with the optimizer {}, but {} was requested. Use the same, or {}", args.out, kind->second,
-             kind_name(model.optimizer()), kRestartHint);
     planner.use_precision(precision, !automatic ? kTheProgram : device->backend->host_memory() ? "measured" : "default");
     planner.use_device({std::shared_ptr<void>(), device->backend.get()}, {"device", to_string(device->device), kTheProgram});
     RunNeeds needs;
@@ -221,8 +212,7 @@ struct Trainer::State final : TaskRun {
                        d.feed              ? "made by a feed"
                        : d.tensors.empty() ? "made by a function"
                                            : counted(d.samples(), "sample"),
-                       kTheProgram},
-                      {"optimizer", kind_name(model.optimizer()), kTheProgram}},
+                       kTheProgram}},
                      {"batch", fmt::format("{}", batch), args.batch > 0 ? kTheProgram : "default"}, last);
   }
 
@@ -264,11 +254,11 @@ struct Trainer::State final : TaskRun {
     t.restart_hint = kRestartHint;
     if (validation_source) t.validation_data = identity(validation_data);
     const Optimizer& o = model.optimizer();
-    t.settings = {{"steps", fmt::format("{}", args.steps)},       {"lr", fmt::format("{}", schedule.lr)},
-                  {"min_lr", fmt::format("{}", schedule.min_lr)}, {"rate", std::string(name(args.rate))},
-                  {"warmup", fmt::format("{}", args.warmup)},     {"clip", fmt::format("{}", args.clip)},
-                  {"seed", fmt::format("{}", args.seed)},         {"optimizer", kind_name(o)}};
-    for (const auto& [name, value] : {std::pair("beta1", o.beta1), {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.decay}, {"momentum", o.momentum}})
+    t.settings = {{"steps", fmt::format("{}", args.steps)}, {"lr", fmt::format("{}", schedule.lr)},     {"min_lr", fmt::format("{}", schedule.min_lr)},
+                  {"rate", std::string(name(args.rate))},   {"warmup", fmt::format("{}", args.warmup)}, {"clip", fmt::format("{}", args.clip)},
+                  {"seed", fmt::format("{}", args.seed)},   {"optimizer", std::string(name(o.kind))}};
+    for (const auto& [name, value] :
+         {std::pair("beta1", o.beta1), {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.decay}, {"momentum", o.momentum}, {"scale", o.scale}})
       t.settings[name] = fmt::format("{}", value);
     t.settings["nesterov"] = o.nesterov ? "true" : "false";
     return t;
