@@ -55,9 +55,10 @@ class Resolver {
     for (std::string_view word : split(preset_settings(name), ' ')) {
       const Key& key = *find(word.substr(0, word.find('=')));
       set(key, parse_value(key, word.substr(word.find('=') + 1)), "preset " + name);
-      // Known last, yet weaker than everything but the default: it is inserted right after the default, unless auto was asked for explicitly.
+      // Known last, yet weaker than everything but the default: it is inserted right after the default, unless auto was asked for explicitly
+      // and means the preset's value, as it does for keys whose default it is.
       auto& history = history_of(key);
-      if (!history.end()[-2].value.is("auto")) std::rotate(history.begin() + 1, history.end() - 1, history.end());
+      if (key.initial != "auto" || !history.end()[-2].value.is("auto")) std::rotate(history.begin() + 1, history.end() - 1, history.end());
     }
   }
 

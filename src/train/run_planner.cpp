@@ -21,7 +21,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char *kAhead = "batches ahead", *kRunSoFar = "the run so far";
+constexpr const char* kAhead = "batches ahead";
 // Later growth that is not planned in detail (code pages, stacks, logs, JSON); pages mapped to read a checkpoint; granularity of the process's size.
 constexpr int64_t kGrowth = int64_t(8) << 20, kReading = int64_t(3) << 20, kCoarse = int64_t(16) << 20;
 constexpr int64_t kNoise = int64_t(1) << 20;           // how much more the next process may hold than this one

@@ -19,7 +19,8 @@
 
 namespace ridge {
 
-constexpr const char* kTheProgram = "the program";  // the source of settings made by a C++ program
+constexpr const char* kTheProgram = "the program";   // the source of settings made by a C++ program
+constexpr const char* kRunSoFar = "the run so far";  // and of what a resumed run keeps
 
 struct MemoryItem {
   std::string what;

@@ -40,6 +40,58 @@ TEST_F(AgentTask, ResumesWithTheSameBits) {
   }
 }
 
+// Trials of made-up speeds: whole minibatches only, each twice the one before, and the fewest within 2 % of the best.
+TEST(ChosenInstances, AreTheFewestOfTheFastest) {
+  PpoArgs args;
+  args.horizon = 24, args.minibatch = 64;  // 8 instances make 3 minibatches
+  std::vector<int64_t> tried;
+  auto choose = [&](int64_t decisions, const std::function<std::optional<double>(int64_t)>& rate) {
+    tried.clear();
+    return choose_instances(args, decisions, [&](int64_t n) -> std::optional<double> {
+      tried.push_back(n);
+      EXPECT_EQ(n * args.horizon % args.minibatch, 0);
+      const std::optional<double> r = rate(n);
+      return r ? std::optional(double(n * args.horizon) / *r) : std::nullopt;
+    });
+  };
+  const InstanceChoice flat = choose(1 << 30, [](int64_t n) { return n < 32 ? 1e5 : n < 64 ? 1.985e5 : 2e5; });
+  EXPECT_EQ(flat.instances, 32);
+  EXPECT_EQ(tried, (std::vector<int64_t>{8, 16, 32, 64, 128}));
+  EXPECT_NE(flat.why.find("more are not faster"), std::string::npos) << flat.why;
+  EXPECT_NE(flat.runner_up.find("64: 200k steps/s"), std::string::npos) << flat.runner_up;
+  EXPECT_EQ(choose(1 << 30, [](int64_t n) { return n < 32 ? 1e5 : n < 64 ? 1.95e5 : 2e5; }).instances, 64);
+  EXPECT_EQ(choose(1 << 30, [](int64_t n) { return n > 32 ? std::nullopt : std::optional(1e5 * double(n)); }).instances, 32);
+  EXPECT_EQ(choose(24 * 16 * 10, [](int64_t n) { return 1e5 * double(n); }).instances, 16) << "ten rollouts";
+  EXPECT_EQ(choose(1 << 30, [](int64_t n) { return 10 * double(n); }).instances, 8) << "a rollout takes longer than a second";
+  EXPECT_TRUE(mentions(error_of([&] { choose(1 << 30, [](int64_t) { return std::nullopt; }); }).what(), "not even 8 instances"));
+  args.horizon = 7, args.minibatch = 100;
+  EXPECT_EQ(choose(1, [](int64_t) { return 1e5; }).instances, 100);
+}
+
+TEST_F(AgentTask, KeepsTheMeasuredInstances) {
+  const std::vector<std::string> automatic = with(kTiny, {"instances=auto", "decisions=5120", "optimizer=muon"});
+  RunSummary first, rest;
+  EXPECT_TRUE(mentions(error_of([&] { train(automatic, first); }).what(), "optimize_perf=false"));
+  EXPECT_TRUE(mentions(error_of([&] { find_task(kPpoName).check_data(settings(automatic), {}); }).what(), "instances=auto is measured for each run"));
+  RunOptions o;
+  o.seed = 3;
+  const auto planned = find_task(kPpoName).plan(settings(automatic), o);
+  config::Resolved found = settings(automatic);
+  planned->add_found_settings(found);
+  const int64_t instances = found.get<int64_t>("instances");
+  EXPECT_TRUE(instances == 8 || instances == 16 || instances == 32) << instances;
+  const auto decision = std::ranges::find(planned->decisions, "instances", &Decision::setting);
+  EXPECT_EQ(decision->decided_by, "measured");
+  EXPECT_NE(decision->why.find("fewest within 2 %"), std::string::npos) << decision->why;
+
+  // Whatever this machine would choose: a run keeps its number, which is in the checkpoint.
+  const std::vector<std::string> odd = with(kTiny, {"instances=6", "minibatch=48", "decisions=480", "optimizer=muon"});
+  train(with(odd, {"max_minutes=1e-9"}), first, "kept");
+  const auto run = train(with(odd, {"instances=auto"}), rest, "kept", true);
+  EXPECT_TRUE(rest.outcome.resumed && rest.outcome.bit_exact);
+  EXPECT_EQ(run->decided("instances"), "6 x 16 decisions");
+}
+
 TEST_F(AgentTask, AnExperimentGoesOnWithItsInterruptedRuns) {
   RunSummary s;
   train(with(kTiny, {"seed=3"}), s, "many/seed_3");

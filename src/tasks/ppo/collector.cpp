@@ -271,6 +271,20 @@ void Collector::collect() {
   stopped_ = false, kl_sum_ = 0, kl_count_ = 0;
 }
 
+double Collector::rollout_seconds() {
+  constexpr double kEnough = 0.2;
+  begin();
+  collect();  // touches the memory
+  double shortest = std::numeric_limits<double>::infinity();
+  const Clock::time_point start = Clock::now();
+  do {
+    const Clock::time_point now = Clock::now();
+    collect();
+    shortest = std::min(shortest, seconds_since(now));
+  } while (seconds_since(start) < kEnough);
+  return shortest;
+}
+
 // Values of the last observations of truncated episodes, as many at a time as there are instances.
 void Collector::find_final_values() {
   Buffers& b = *buffers_;

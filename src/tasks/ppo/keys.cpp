@@ -34,7 +34,7 @@ constexpr Key kPpoKeys[] = {
   {.name = "reward_clip", .group = kGame, .type = real, .initial = "0", .help = "rewards are clamped to this size; 0: not", .high = 1e9, .used_by = kUse},
 
   {.name = "decisions", .group = kLearning, .type = integer, .initial = "auto", .help = "decisions of all instances together; auto: from the preset", .words = "auto", .low = 1, .high = 1e15, .aliases = "total_timesteps max_frame", .used_by = kUse},
-  {.name = "instances", .group = kLearning, .type = integer, .initial = "64", .help = "environments played at the same time", .low = 1, .high = 1 << 24, .aliases = "num_envs", .used_by = kUse},
+  {.name = "instances", .group = kLearning, .type = integer, .initial = "64", .help = "environments played at the same time; auto: the fewest that play at the full speed of this machine, measured once and kept by the run", .words = "auto", .low = 1, .high = 1 << 24, .aliases = "num_envs", .used_by = kUse},
   {.name = "horizon", .group = kLearning, .type = integer, .initial = "64", .help = "decisions of each instance between updates", .low = 1, .high = 1 << 20, .aliases = "num_steps", .used_by = kUse},
   {.name = "minibatch", .group = kLearning, .type = integer, .initial = "1024", .help = "decisions per update", .low = 1, .high = 1 << 28, .aliases = "minibatch_size", .used_by = kUse},
   {.name = "update_epochs", .group = kLearning, .type = integer, .initial = "4", .help = "passes over what was collected", .low = 1, .high = 1000, .used_by = kUse},

@@ -117,6 +117,8 @@ class Collector final : public BatchFeed {
   int64_t bytes() const;  // of all programs and buffers
   void begin();           // allocates the buffers and starts all instances; call once, when the step has its memory
 
+  double rollout_seconds();  // measured; begins, and is not to be used afterwards
+
   struct Times {
     double playing = 0, advantages = 0, preparing = 0, learning = 0;  // seconds; learning: from a minibatch to the end of its update
     int64_t rollouts = 0;                                             // in this process

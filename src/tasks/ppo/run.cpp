@@ -50,9 +50,10 @@ PolicyArgs policy_args(const Resolved& s, const Instances& instances) {
   return a;
 }
 
-PpoArgs ppo_args(const Resolved& s) {
+PpoArgs ppo_args(const Resolved& s, std::optional<int64_t> instances) {
   PpoArgs a;
-  a.instances = s.get<int64_t>("instances"), a.horizon = s.get<int64_t>("horizon"), a.minibatch = s.get<int64_t>("minibatch");
+  a.horizon = s.get<int64_t>("horizon"), a.minibatch = s.get<int64_t>("minibatch");
+  a.instances = count_or(s, "instances", instances.value_or(least_instances(a.horizon, a.minibatch)));
   a.epochs = s.get<int64_t>("update_epochs"), a.segment = count_or(s, "segment", s.get<std::string>("recurrent") == "none" ? 1 : a.horizon);
   checked_product(kPpoName, "decisions", {{"instances", a.instances}, {"horizon", a.horizon}, {"update_epochs", a.epochs}});
   a.gamma = s.get<double>("gamma"), a.lambda = s.get<double>("lambda"), a.clip_range = s.get<double>("clip_range"), a.value_clip = s.get<double>("value_clip");
@@ -105,8 +106,12 @@ class PpoRun final : public TaskRun {
     unit = "steps";
     RunPlanner planner(s, o, *this);
     planner.read_earlier();
-    const int64_t steps = checked_product(kPpoName, "updates", {{"rollouts", args_.iterations}, {"updates", args_.updates()}});
-    if (o.resume) planner.refuse_finished_run(steps, "decisions");
+    const bool automatic = s.get<std::string>("instances") == "auto";
+    if (automatic && planner.earlier()) args_ = ppo_args(s, stored_instances(*planner.earlier()));
+    if (automatic && !planner.earlier() && !o.measure)
+      fail(ErrorCode::usage, "[ppo] instances=auto is measured, which optimize_perf=false rules out; set instances=N");
+    schedule_ = schedule_of(s, updates(), kPpoName);
+    if (o.resume) planner.refuse_finished_run(schedule_.steps, "decisions");
     planner.choose_named_device();
     args_.seed = o.seed;
     seed(o.seed);
@@ -114,7 +119,6 @@ class PpoRun final : public TaskRun {
     weights_ = ridge::parameters(*policy_);
     for (const NamedTensor& w : weights_) tensors_.push_back(*w.tensor);
     if (const std::string from = s.get<std::string>("init_from"); !from.empty() && !o.resume) begin_from(from);
-    schedule_ = schedule_of(s, steps, kPpoName);
 
     RunNeeds needs;
     needs.task = kPpoName, needs.batch = args_.minibatch / args_.segment;
@@ -132,6 +136,7 @@ class PpoRun final : public TaskRun {
       return own_step_.get();
     };
     needs.read_bytes = [&] {
+      if (automatic && !planner.earlier() && !choice_.instances) choose_instances(s, traced);
       collector_ = std::make_shared<Collector>(*own_step_, policy_, tensors_, instances_, args_);
       return collector_->bytes();
     };
@@ -142,6 +147,7 @@ class PpoRun final : public TaskRun {
     work.launches = 40 + 30 * double(args_.horizon) / double(args_.updates()), work.transfer_bytes = 100 * rows;
     planner.choose_device(work, {});
     planner.plan(needs);
+    schedule_.steps = updates();
     read_intervals(s, trainer);
     trainer.schedule = schedule_;
     trainer.tokens_per_sample = double(args_.segment) / double(args_.epochs);
@@ -185,6 +191,7 @@ class PpoRun final : public TaskRun {
           "normalize_values", "scale_rewards", "weight_decay",  "beta1",   "beta2",         "clip",      "seed",        "optimizer",
           "muon_momentum",    "muon_scale"})
       task.settings[key] = s.get<std::string>(key);
+    task.settings["instances"] = fmt::format("{}", args_.instances);
     return task;
   }
 
@@ -220,6 +227,7 @@ class PpoRun final : public TaskRun {
          left ? "resumes" : "trains twice as long"});
   }
 
+  void add_found_settings(Resolved& settings) const override { settings.replace("instances", fmt::format("{}", args_.instances), instances_source(settings)); }
   std::string artifact() const override { return "model"; }
   std::string artifact_remedy() const override { return "ridge eval uses the checkpoints"; }
   void write_artifact(const std::filesystem::path& folder) override {
@@ -283,6 +291,38 @@ class PpoRun final : public TaskRun {
       summary.results.push_back(fmt::format("{} takes the most time, {:.0f} %: {}", most.what, 100 * most.seconds / whole, most.remedy));
   }
 
+  // Of the whole run.
+  int64_t updates() const { return checked_product(kPpoName, "updates", {{"rollouts", args_.iterations}, {"updates", args_.updates()}}); }
+
+  std::string instances_source(const Resolved& s) const {
+    return choice_.instances ? "measured" : s.get<std::string>("instances") == "auto" ? kRunSoFar : s.setting("instances").source;
+  }
+
+  // A number that was measured when the run began stays, also on another machine.
+  static int64_t stored_instances(const RunState& earlier) {
+    const auto stored = earlier.settings.find("instances");
+    if (stored == earlier.settings.end()) fail(ErrorCode::usage, "[resume] the run does not say how many instances it has; set instances=N instead of auto");
+    return std::stoll(stored->second);
+  }
+
+  // Plays with as many instances as the memory that the step leaves allows, on a step of the same kind that is then given up.
+  void choose_instances(const Resolved& s, const StepModel& model) {
+    TrainStep trial(model, own_step_->options());
+    for (size_t i = 0; i < weights_.size(); ++i)
+      trial.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights_[i].tensor->data()), size_t(weights_[i].tensor->size())});
+    int64_t left = budget.bytes;
+    for (const MemoryItem& item : memory) left -= item.bytes;
+    choice_ = ridge::choose_instances(args_, s.get<int64_t>("decisions"), [&](int64_t instances) -> std::optional<double> {
+      PpoArgs args = ppo_args(s, instances);
+      args.seed = args_.seed;
+      Collector collector(trial, policy_, tensors_, instances_, args);
+      if (collector.bytes() > left) return {};
+      return collector.rollout_seconds();
+    });
+    const uint64_t seed = args_.seed;
+    args_ = ppo_args(s, choice_.instances), args_.seed = seed;
+  }
+
   bool has_picture() const { return instances_.environment().render(instances_.environment_state(instances_.start(iota({1})))).defined(); }
 
   // An agent's weights mean something only together with the scales of what it sees and predicts.
@@ -308,8 +348,9 @@ class PpoRun final : public TaskRun {
     if (planner.earlier())
       first.push_back(
           as_set(s, "resume", fmt::format("from update {} of {}", planner.earlier()->step.attempted, schedule_.steps), "with the choices of the run so far"));
-    first.push_back(as_set(s, "instances", fmt::format("{} x {} decisions", args_.instances, args_.horizon),
-                           fmt::format("{} per rollout, {} passes", grouped(args_.decisions()), args_.epochs)));
+    first.push_back({"instances", fmt::format("{} x {} decisions", args_.instances, args_.horizon), instances_source(s),
+                     fmt::format("{} per rollout, {} passes", grouped(args_.decisions()), args_.epochs), choice_.runner_up});
+    if (choice_.instances) first.back().why = choice_.why;
     std::vector<Decision> last = {rate_decision(schedule_, s.setting("lr").source)};
     if (args_.adaptive_kl > 0) last[0].why = fmt::format("and follows the KL divergence, which should be {:g} per epoch", args_.adaptive_kl);
     last.push_back(as_set(s, "decisions", grouped(args_.iterations * args_.decisions()),
@@ -327,9 +368,19 @@ class PpoRun final : public TaskRun {
   std::shared_ptr<Collector> collector_;
   Schedule schedule_;
   std::optional<double> target_;
+  InstanceChoice choice_;              // 0 instances: as set
   std::optional<TrainedAgent> start_;  // the agent that a new run starts from
   PlayedEpisodes last_played_;
 };
+
+// Called before the first of several runs.
+void check_experiment(const Resolved& s, const RunOptions&) {
+  make_instances(s);
+  if (s.get<std::string>("instances") == "auto")
+    fail(ErrorCode::usage,
+         "[ppo] instances=auto is measured for each run, and runs that are compared must be alike; ridge plan ppo instances=auto measures it once, then set "
+         "instances=N");
+}
 
 }  // namespace
 
@@ -344,7 +395,7 @@ Task ppo_task() {
                 return std::vector<Verb>{ppo_eval_verb(), ppo_watch_verb()};
               },
           .plan = [](const Resolved& settings, const RunOptions& options) -> std::unique_ptr<TaskRun> { return std::make_unique<PpoRun>(settings, options); },
-          .check_data = [](const Resolved& settings, const RunOptions&) { make_instances(settings); },
+          .check_data = check_experiment,
           .run_name = [](const Resolved& settings) { return settings.get<std::string>("env"); },
           .bench_rows = ppo_bench_rows,
           .bench_step = ppo_bench_step,

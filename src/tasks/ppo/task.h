@@ -23,9 +23,23 @@ Verb ppo_watch_verb();
 // What settings describe.
 Instances make_instances(const config::Resolved& settings);
 PolicyArgs policy_args(const config::Resolved& settings, const Instances& instances);
-PpoArgs ppo_args(const config::Resolved& settings);
+PpoArgs ppo_args(const config::Resolved& settings, std::optional<int64_t> instances = {});  // `instances` replaces auto; without it, the fewest
 StepOptions ppo_step_options(const config::Resolved& settings);
 Task::Implied ppo_implied(const config::Resolved& settings);  // by a spec file
+
+// What instances=auto means, measured. `rollout_seconds`: of a rollout of that many instances; none: it does not fit into memory. Numbers are tried from the
+// fewest that make whole minibatches, each twice the one before, until they no longer gain anything.
+struct InstanceChoice {
+  int64_t instances = 0;
+  std::string why, runner_up;
+};
+InstanceChoice choose_instances(const PpoArgs& args, int64_t decisions, const std::function<std::optional<double>(int64_t instances)>& rollout_seconds);
+int64_t least_instances(int64_t horizon, int64_t minibatch);
+struct InstanceTrial {
+  int64_t instances = 0;
+  double decisions_s = 0;
+};
+size_t smallest_of_the_fastest(std::span<const InstanceTrial> trials);  // within 2 % of the highest rate
 
 // A trained agent: a run, one of its checkpoints, or the model folder in it. `observations` and `values`: statistics of what it was trained on.
 bool is_agent(const std::filesystem::path& model);
