@@ -9,11 +9,11 @@ namespace ridge {
 namespace {
 
 constexpr uint32_t kReadStream = 0x52000000;  // outside the range of a step's own streams
-constexpr size_t kNumbers = 3;                // seed, number, base
 
 }  // namespace
 
-ReadProgram::ReadProgram(TrainStep& step, const std::vector<Type>& inputs, const Build& build) : step_(step) {
+ReadProgram::ReadProgram(TrainStep& step, const std::vector<Type>& inputs, const Build& build, std::optional<size_t> kept)
+    : step_(step), in_place_(kept.has_value()) {
   Graph g;
   std::vector<NodeId> parameters, given;
   for (const Parameter& p : step.model().parameters) parameters.push_back(g.input({DType::f32, p.shape}, p.name));
@@ -29,35 +29,50 @@ ReadProgram::ReadProgram(TrainStep& step, const std::vector<Type>& inputs, const
   all.insert(all.end(), given.begin(), given.end());
   CompileOptions options(*o.backend);
   options.passes = o.passes;
+  for (size_t i = 0; i < kept.value_or(0); ++i) options.state.push_back({int(parameters.size() + kNumbers + i), int(i)});
   program_ = std::make_unique<Executable>(g, all, outputs, options);
 
   memory_ = std::make_unique<Arena>(*o.backend);
   int64_t offset = 0;
   auto place = [&](const Type& type) { at_.push_back(offset), offset += (type.bytes() + kAlignment - 1) / kAlignment * kAlignment; };
-  for (size_t i = parameters.size(); i < all.size(); ++i) place(g.type(all[i]));
-  for (NodeId id : outputs) place(g.type(id));
+  for (size_t i = parameters.size(); i < (in_place_ ? parameters.size() + kNumbers : all.size()); ++i) place(g.type(all[i]));
+  if (!in_place_)
+    for (NodeId id : outputs) place(g.type(id));
   memory_->require(offset);
+}
+
+// Binds the parameters and the numbers that draws depend on.
+void ReadProgram::bind_first(size_t inputs, size_t outputs, uint64_t seed, int64_t number) {
+  const size_t parameters = step_.model().parameters.size(), all = program_->input_types().size();
+  if (parameters + kNumbers + inputs != all || outputs != program_->output_types().size())
+    fail(ErrorCode::binding, "[read] got {} inputs and {} outputs, the program has {} and {}", inputs, outputs, all - parameters - kNumbers,
+         program_->output_types().size());
+  in_.clear(), out_.clear();
+  for (size_t i = 0; i < parameters; ++i) in_.push_back(step_.parameter_place(i));
+  const std::array<int64_t, kNumbers> numbers = {int64_t(seed), number, 0};
+  if (numbers != numbers_)
+    for (size_t k = 0; k < kNumbers; ++k) step_.device().upload(memory_->data() + at_[k], &numbers[k], sizeof numbers[k]);
+  numbers_ = numbers;
+  for (size_t k = 0; k < kNumbers; ++k) in_.push_back(memory_->data() + at_[k]);
+}
+
+void ReadProgram::run_in_place(std::span<const void* const> inputs, std::span<void* const> outputs, uint64_t seed, int64_t number) {
+  bind_first(inputs.size(), outputs.size(), seed, number);
+  in_.insert(in_.end(), inputs.begin(), inputs.end());
+  program_->run(in_, outputs);
 }
 
 void ReadProgram::run(std::span<const void* const> inputs, std::span<void* const> outputs, uint64_t seed, int64_t number) {
   if (step_.pending() > 0) fail(ErrorCode::usage, "[read] {} steps are enqueued and may be changing the weights; collect them first", step_.pending());
+  bind_first(inputs.size(), outputs.size(), seed, number);
   const std::vector<Type>&in_types = program_->input_types(), &out_types = program_->output_types();
-  const size_t parameters = step_.model().parameters.size();
-  if (parameters + kNumbers + inputs.size() != in_types.size() || outputs.size() != out_types.size())
-    fail(ErrorCode::binding, "[read] got {} inputs and {} outputs, the program has {} and {}", inputs.size(), outputs.size(),
-         in_types.size() - parameters - kNumbers, out_types.size());
   Backend& device = step_.device();
-  in_.clear(), out_.clear();
-  for (size_t i = 0; i < parameters; ++i) in_.push_back(step_.parameter_place(i));
-  const int64_t numbers[kNumbers] = {int64_t(seed), number, 0};
-  size_t k = 0;
-  auto bring = [&](const void* from) {
+  size_t k = kNumbers;
+  for (const void* from : inputs) {
     std::byte* to = memory_->data() + at_[k];
-    device.upload(to, from, in_types[parameters + k].bytes());
+    device.upload(to, from, in_types[in_.size()].bytes());
     in_.push_back(to), ++k;
-  };
-  for (const int64_t& n : numbers) bring(&n);
-  for (const void* from : inputs) bring(from);
+  }
   for (size_t i = 0; i < outputs.size(); ++i) out_.push_back(memory_->data() + at_[k + i]);
   program_->run(in_, out_);
   for (size_t i = 0; i < outputs.size(); ++i) device.download(outputs[i], out_[i], out_types[i].bytes());

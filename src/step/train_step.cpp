@@ -203,19 +203,21 @@ struct TrainStep::State {
   int64_t row_bytes(size_t i) const { return model.batch[i].bytes() / model.batch[i].shape[0]; }
 
   // Binds the leading inputs of every model program for `count` samples starting at `first`; `tensors` belong to these samples.
-  void bind(std::span<const void* const> tensors, int64_t first, int64_t count, double lr, bool scale) {
+  // No rate: they are in device memory, and so is the rate.
+  void bind(std::span<const void* const> tensors, int64_t first, int64_t count, std::optional<double> lr, bool scale) {
     Scalars& s = scalars();
-    const Scalars::Given given{int64_t(options.seed), now.attempted + pending(), first, float(lr), 0};
-    device.upload(&s.given, &given, sizeof given);
+    const Scalars::Given given{int64_t(options.seed), now.attempted + pending(), first, float(lr.value_or(0)), 0};
+    device.upload(&s.given, &given, lr ? int64_t(sizeof given) : int64_t(offsetof(Scalars::Given, lr)));
     in.clear(), out.clear();
     for (int64_t at_ : parameter_at) in.push_back(at<float>(at_));
     in.insert(in.end(), {&s.given.seed, &s.given.step, &s.given.base});
     if (scale) in.push_back(&s.now.scale);
     for (size_t i = 0; i < tensors.size(); ++i) {
       const std::byte* from = static_cast<const std::byte*>(tensors[i]);
-      if (!in_host_memory) {
-        device.upload(samples.data() + batch_at[i], from, count * row_bytes(i));
-        from = samples.data() + batch_at[i];
+      if (!in_host_memory && (lr || count < plan.batch)) {  // parts of a batch have the same address, so one recording serves them all
+        std::byte* to = samples.data() + batch_at[i];
+        lr ? device.upload(to, from, count * row_bytes(i)) : device.copy(to, from, count * row_bytes(i));
+        from = to;
       }
       in.push_back(from);
     }
@@ -226,7 +228,7 @@ struct TrainStep::State {
     for (size_t i = 0; i <= named.size(); ++i) out.insert(out.end(), {&sums[i].sum, &sums[i].count});
   }
 
-  void run_body(StepBody& body, std::span<const void* const> tensors, int64_t first, double lr) {
+  void run_body(StepBody& body, std::span<const void* const> tensors, int64_t first, std::optional<double> lr) {
     bind(tensors, first, body.samples, lr, programs->scaled());
     for (int64_t at_ : gradient_at) out.push_back(at<float>(at_));
     put_sums(programs->scalars());
@@ -294,7 +296,7 @@ struct TrainStep::State {
   }
 
   template <class Parts>
-  void enqueue(const Parts& part_of, double lr) {
+  void enqueue(const Parts& part_of, std::optional<double> lr) {
     before_change();
     map();
     Scalars& s = scalars();
@@ -335,7 +337,7 @@ struct TrainStep::State {
     device.wait_for(marks[slot]);
     const Scalars& v = *reinterpret_cast<const Scalars*>(slots + int64_t(slot) * slot_bytes());
     const bool scaled = programs->scaled();
-    StepMetrics metrics{v.loss, v.norm, v.good != 0, now.loss_scale, scaled && v.lowered != 0, {}};
+    StepMetrics metrics{v.loss, v.norm, v.good != 0, now.loss_scale, scaled && v.lowered != 0, {}, double(v.given.lr), !std::isfinite(v.given.lr)};
     const Scalars::Sums* sums = &v.sums;
     for (size_t i = 0; i < programs->scalars().size(); ++i) metrics.scalars[i] = double(sums[i + 1].sum) / double(sums[i + 1].count);
     ++now.attempted, now.applied = v.next.applied;
@@ -404,6 +406,18 @@ void TrainStep::enqueue(std::span<const void* const> batch, double lr) {
   state_->check(batch);
   state_->check_next(lr);
   state_->enqueue([&](int64_t first, int64_t) { return state_->from_sample(batch, first); }, lr);
+}
+
+void TrainStep::enqueue_in_place(std::span<const void* const> batch) {
+  state_->check(batch);
+  state_->check_next(0);
+  state_->enqueue([&](int64_t first, int64_t) { return state_->from_sample(batch, first); }, {});
+}
+
+TrainStep::Places TrainStep::places() {
+  state_->map();
+  Scalars& s = state_->scalars();
+  return {&s.given.lr, &(&s.sums)[1].sum, &s.good};
 }
 
 std::span<const void* const> TrainStep::from_sample(std::span<const void* const> batch, int64_t first) {

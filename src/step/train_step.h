@@ -86,6 +86,8 @@ struct StepMetrics {
   double loss_scale = 1;      // used by this step
   bool scale_search = false;  // the step was skipped only to lower the loss scale, which was above its floor (the loss was finite)
   ScalarMeans scalars = {};   // in the order of TrainStep::scalars()
+  double lr = 0;
+  bool left_out = false;  // its rate, made on the device, left it out: neither applied nor at fault
 };
 
 // The state carried between steps in addition to parameters and moments.
@@ -116,6 +118,16 @@ class TrainStep {
   using Parts = std::function<std::span<const void* const>(int64_t first, int64_t count)>;
   // If it throws, the step is not made, and the parameters stay as they are.
   void enqueue(const Parts& part, double lr);
+  // The same for a batch that programs put into device memory, and the learning rate into places().rate. A rate that is not finite leaves the step out: it is
+  // counted, but changes nothing.
+  void enqueue_in_place(std::span<const void* const> batch);
+  // Device addresses of what programs between steps may read: sum and count of each scalar, and whether the last update was applied.
+  struct Places {
+    float* rate;
+    const float* scalars;
+    const uint8_t* applied;
+  };
+  Places places();
   // The tensors of a whole batch from this sample on, for the same purpose; valid until the next call.
   std::span<const void* const> from_sample(std::span<const void* const> batch, int64_t first);
   static constexpr int kMaxPending = 4;

@@ -17,6 +17,7 @@ class BatchFeed {
     int64_t position = 0;                  // the batch's position; used to leave out batches that lead to non-finite values
     std::span<const void* const> tensors;  // in host memory; valid until the next call
     bool left_out = false;                 // the step is counted, but computes and changes nothing
+    bool on_device = false;                // the tensors are in device memory, and the learning rate where the step reads it (TrainStep::enqueue_in_place)
   };
   // The batch of a step, counted from 0. If batches come in parts: its first part.
   virtual Batch next(int64_t step) = 0;
@@ -30,6 +31,8 @@ class BatchFeed {
   // Whether batches are made with the current weights. If so, all steps have ended before a batch is requested, so that the feed can run
   // programs that read the step's parameters (step/read_program.h) and keep its own state in the task's.
   virtual bool on_policy() const { return false; }
+
+  virtual bool needs_results(int64_t step) const { return (void)step, on_policy(); }  // whether all steps must have ended before the batch of this one
 
   // For batches that come in groups, such as the passes over what was collected once: the number of steps in a group. Validations, checkpoints and the end of
   // a run wait for the end of a group, so that a feed never has to continue in the middle of one.

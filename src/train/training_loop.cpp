@@ -335,7 +335,7 @@ class Run {
       return feed_.in_parts() ? from_feed(number, [&] { return feed_.next_part(); }) : step_.from_sample(batch.tensors, first);
     };
     try {
-      step_.enqueue(TrainStep::Parts(std::cref(part_of)), lr);
+      batch.on_device ? step_.enqueue_in_place(batch.tensors) : step_.enqueue(TrainStep::Parts(std::cref(part_of)), lr);
     } catch (const Abandoned&) {
       leave(Phase::step, start);
       while (step_.pending() > 0)
@@ -343,10 +343,10 @@ class Run {
       return check_for_end(false);
     }
     if (feed_.in_parts()) waited_ = feed_.waited_seconds();
-    in_flight_.push_back({batch.position, after, lr, start, waited_ - waited});
+    in_flight_.push_back({batch.position, after, batch.on_device ? std::nullopt : std::optional(lr), start, waited_ - waited});
     const Clock::time_point enqueued = leave(Phase::step, start);
     out_.phase_seconds[size_t(Phase::step)] -= waited_ - waited, out_.phase_seconds[size_t(Phase::data)] += waited_ - waited;
-    const bool now = !step_.behind() || feed_.on_policy() || anything_due(number + 1) || signals_.caught() || out_of_time();
+    const bool now = !step_.behind() || feed_.needs_results(number + 1) || anything_due(number + 1) || signals_.caught() || out_of_time();
     const int64_t left = now ? 0 : 1;
     if (step_.pending() > left && !collect(enqueued)) return;
     while (step_.pending() > left)
@@ -380,7 +380,12 @@ class Run {
     state_.step = step_.state();
     state_.next_batch = step.after;
     feed_.collected(m);
-    report(m, step.lr, seconds);
+    if (m.left_out) {
+      wall_.add(last_collected_);  // rates count attempted steps
+      between_steps();
+      return !ended_;
+    }
+    report(m, step.lr.value_or(m.lr), seconds);
     switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
       case Guards::Verdict::skipped: break;
@@ -620,8 +625,8 @@ class Run {
   std::optional<int64_t> failed_batch_;  // the step whose data could not be made
   int failed_samples_ = 0;
   struct InFlight {
-    int64_t batch, after;  // the batch's position, and the position after it
-    double lr;
+    int64_t batch, after;      // the batch's position, and the position after it
+    std::optional<double> lr;  // none: the device knows it
     Clock::time_point start;
     double waited;  // seconds waited for parts of its data, since the start
   };

@@ -1,30 +1,41 @@
-// An agent on a GPU: how often the host starts a kernel.
+// An agent on a GPU: how often the host starts a kernel and copies something, and that a resumed run has the same bits.
 #include <gtest/gtest.h>
 
+#include "backend/cuda/backend.h"
+#include "cuda_train/on_gpu.h"
+#include "drivers/dynamic_library.h"
 #include "step/compiled_step.h"
 #include "support/plan_backend.h"
+#include "support/task_test.h"
 #include "tasks/ppo/ppo.h"
+#include "tasks/ppo/task.h"
+#include "train/run_device.h"
 
 namespace ridge {
 namespace {
 
-// The programs of the preset pong-state, as planned for an H200.
-struct PlannedAgent {
-  PlannedAgent() : backend(cuda::chip_for(9, 0)), instances(make_environment("pong")) {
-    args.instances = 512, args.horizon = 64, args.minibatch = 8192, args.epochs = 6, args.normalize_values = true, args.iterations = 10;
+PpoArgs sizes(int64_t instances, int64_t horizon, int64_t minibatch, int64_t epochs) {
+  PpoArgs a;
+  a.instances = instances, a.horizon = horizon, a.minibatch = minibatch, a.epochs = epochs;
+  return a;
+}
+
+struct Agent {
+  Agent(Backend& backend, const std::string& environment, int64_t units, int64_t layers, const PpoArgs& given)
+      : instances(make_environment(environment)), args(given) {
+    args.normalize_values = true, args.iterations = 10;
     PolicyArgs a;
-    a.hidden = 64, a.layers = 3, a.observation = instances.observation_shape(), a.actions = instances.spec().actions;
+    a.hidden = units, a.layers = layers, a.observation = instances.observation_shape(), a.actions = instances.spec().actions;
     seed(1);
     policy = std::make_shared<Policy>(a);
     const std::vector<NamedTensor> weights = parameters(*policy);
     for (const NamedTensor& w : weights) tensors.push_back(*w.tensor);
     const Step learnt(weights, adamw({.lr = 1e-2}), [this](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
     StepOptions o;
-    o.evaluation = false, o.backend = &backend, o.clip = 1, o.optimizer.kind = Optimizer::Kind::adamw;
+    o.evaluation = false, o.backend = &backend, o.clip = 1, o.optimizer.kind = Optimizer::Kind::adamw, o.optimizer.lr = 1e-2;
     step = std::make_unique<TrainStep>(step_model(learnt, ppo_batch(*policy, args)), o);
   }
 
-  test::PlanBackend backend;
   Instances instances;
   PpoArgs args;
   std::shared_ptr<Policy> policy;
@@ -34,15 +45,109 @@ struct PlannedAgent {
 
 // The policy and the environment together are one kernel for the whole rollout, so even with what comes before and after it, a decision takes less than a
 // launch.
-TEST(AgentLaunches, OfARollout) {
-  PlannedAgent a;
-  const size_t before = a.backend.launches().size();
+// With the preset's sizes, as planned for an H200.
+TEST(AgentLaunches, ArePlanned) {
+  test::PlanBackend backend(cuda::chip_for(9, 0));
+  Agent a(backend, "pong", 64, 3, sizes(512, 64, 8192, 6));
+  const std::vector<int64_t> learning = backend.launches();
   const Collector collector(*a.step, a.policy, a.tensors, a.instances, a.args);
-  const std::vector<int64_t> all(a.backend.launches().begin() + long(before), a.backend.launches().end());
-  const int64_t rollout = *std::ranges::max_element(all);
+  const std::vector<int64_t> acting(backend.launches().begin() + long(learning.size()), backend.launches().end());
+  const int64_t rollout = *std::ranges::max_element(acting);
   EXPECT_LE(rollout, a.args.horizon) << "launches of a rollout of " << a.args.horizon << " decisions";
-  EXPECT_LE(rollout, 24);
-  for (const std::string& note : a.backend.scans()) EXPECT_EQ(note.find("unrolled"), note.npos) << note;
+  for (const std::string& note : backend.scans()) EXPECT_EQ(note.find("unrolled"), note.npos) << note;
+}
+
+class AgentOnGpu : public test::OnGpu {
+ protected:
+  void SetUp() override {
+    test::OnGpu::SetUp();
+    if (IsSkipped()) return;
+    if (test::tests_real_gpu()) GTEST_SKIP() << "counts calls of the simulated driver";
+    backend_ = open_device({Device::Kind::cuda, 0});
+  }
+  struct Calls {
+    int launches = 0, uploads = 0, downloads = 0;
+  };
+  Calls calls() const {
+    int (*count)(const char*) = nullptr;
+    const DynamicLibrary& library = dynamic_cast<cuda::CudaBackend&>(*backend_).device().driver().library();
+    if (!library.bind(count, "simulatorCalls")) return {};
+    return {count("cuLaunchKernel") + count("cuGraphLaunch"), count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyDtoHAsync_v2")};
+  }
+  std::shared_ptr<Backend> backend_;
+};
+
+// What was collected stays on the device: between a rollout and its last update the host sends the seed of the first programs, a few numbers per rollout and
+// 24 bytes per update, and reads the scalars of every update and one record of finished episodes per rollout.
+TEST_F(AgentOnGpu, CopiesNoMinibatches) {
+  const PpoArgs args = sizes(16, 8, 32, 2);
+  Agent a(*backend_, "cartpole", 8, 1, args);
+  Collector collector(*a.step, a.policy, a.tensors, a.instances, a.args);
+  collector.begin();
+  const int updates = int(args.updates());
+  for (int rollout = 0; rollout < 3; ++rollout) {
+    const Calls before = calls();
+    for (int update = 0; update < updates; ++update) {
+      const BatchFeed::Batch batch = collector.next(rollout * updates + update);
+      ASSERT_TRUE(batch.on_device);
+      EXPECT_EQ(collector.needs_results(rollout * updates + update + 1), update + 1 == updates) << "the host waits once per rollout";
+      a.step->enqueue_in_place(batch.tensors);
+      const StepMetrics m = a.step->collect();
+      EXPECT_TRUE(m.applied);
+      EXPECT_NEAR(m.lr, 1e-2, 1e-8);
+      collector.collected(m);
+    }
+    const Calls after = calls();
+    if (rollout == 0) continue;  // it compiles, and stores what stays the same
+    EXPECT_LE(after.uploads - before.uploads, updates + 5);
+    EXPECT_LE(after.downloads - before.downloads, updates + 2);
+    if (rollout == 2) {  // everything is recorded now: a call for a rollout, for its end, and three for each update: pick, gradients, update
+      EXPECT_EQ(after.launches - before.launches, 3 * updates + 2);
+    }
+  }
+}
+
+class AgentTaskOnGpu : public test::TaskTest {
+ protected:
+  AgentTaskOnGpu() : TaskTest(kPpoName) {}
+  void SetUp() override {
+    TaskTest::SetUp();
+    if (!test::tests_real_gpu() && !test::simulator_works()) GTEST_SKIP() << "no compiler for the simulated GPU";
+    if (!test::tests_real_gpu()) simulator_.emplace();
+  }
+  std::optional<test::Simulator> simulator_;
+};
+
+// 3 rollouts of 8 x 16 decisions, 8 updates each.
+const test::Words kTinyOnGpu = {"preset=cartpole",
+                                "instances=8",
+                                "horizon=16",
+                                "minibatch=32",
+                                "update_epochs=2",
+                                "decisions=384",
+                                "target_score=none",
+                                "units=8",
+                                "seed=3",
+                                "device=cuda",
+                                "eval_interval=none",
+                                "adaptive_kl=0.01",
+                                "target_kl=1e-12",
+                                "normalize_observations=true",
+                                "normalize_values=true"};
+
+// Bits do not depend on where a run was cut, in the middle of episodes, nor on when the device computed what. Rates that follow the KL divergence are made on
+// the device, and updates after a large one are left out there.
+TEST_F(AgentTaskOnGpu, ResumesWithTheSameBits) {
+  RunSummary whole, first, rest;
+  const auto uncut = train(kTinyOnGpu, whole, "whole");
+  EXPECT_EQ(whole.outcome.steps, 24);
+  EXPECT_EQ(uncut->step->state().applied, 12) << "the second epoch of every rollout is left out";
+  train(test::with(kTinyOnGpu, {"max_minutes=1e-9"}), first, "parts");
+  EXPECT_EQ(first.outcome.steps, 8);
+  const auto run = train(kTinyOnGpu, rest, "parts", true);
+  EXPECT_TRUE(rest.outcome.resumed && rest.outcome.bit_exact);
+  EXPECT_EQ(weights(*run), weights(*uncut));
+  EXPECT_EQ(run->step->state().applied, 12);
 }
 
 }  // namespace

@@ -220,7 +220,7 @@ TEST(PpoLoss, GradientsMatchFiniteDifferences) {
 
 // Everything behind a collector, on the CPU.
 struct Playing {
-  Playing(const std::string& environment, PolicyArgs policy_args, const PpoArgs& given, EnvOptions options = {})
+  Playing(const std::string& environment, PolicyArgs policy_args, const PpoArgs& given, EnvOptions options = {}, bool on_device = false)
       : args(given), instances(make_environment(environment), options) {
     seed(args.seed);
     policy_args.observation = instances.observation_shape(), policy_args.dtype = instances.spec().dtype, policy_args.actions = instances.spec().actions;
@@ -234,7 +234,7 @@ struct Playing {
     held = compile_step(learnt, ppo_batch(*policy, args), o, step_device("cpu"));
     for (size_t i = 0; i < weights.size(); ++i)
       held->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), size_t(weights[i].tensor->size())});
-    collector = std::make_unique<Collector>(held->step, policy, tensors, instances, args);
+    collector = std::make_unique<Collector>(held->step, policy, tensors, instances, args, on_device);
     collector->begin();
   }
   std::vector<Tensor> batch(int64_t step) {
@@ -302,6 +302,61 @@ TEST(Collector, PassesOverARolloutCoverEveryDecisionOnce) {
     std::ranges::sort(rows);
     EXPECT_EQ(rows.size(), size_t(p.args.decisions()));
     EXPECT_EQ(std::ranges::adjacent_find(rows), rows.end()) << "no observation of this game repeats in so few decisions";
+  }
+}
+
+// The decisions of all minibatches of an epoch, sorted by observation and action: each as its tensors one after another, without the advantage, which is
+// relative to its minibatch, and what is the same for all.
+std::vector<std::vector<float>> decisions_of(Playing& p, int64_t first_step) {
+  std::vector<std::vector<float>> rows;
+  for (int64_t m = 0; m < p.args.minibatches(); ++m) {
+    const std::vector<Tensor> batch = p.batch(first_step + m);
+    const int64_t count = p.args.minibatch / p.args.segment;
+    std::vector<std::vector<float>> parts(static_cast<size_t>(count));
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (i == 4 || i == 6) continue;
+      const std::vector<float> x = cast(batch[i], DType::f32).to_floats();
+      const size_t width = x.size() / size_t(count);
+      for (size_t r = 0; r < size_t(count); ++r) parts[r].insert(parts[r].end(), x.begin() + long(r * width), x.begin() + long((r + 1) * width));
+    }
+    rows.insert(rows.end(), parts.begin(), parts.end());
+  }
+  std::ranges::sort(rows);
+  return rows;
+}
+
+// A GPU picks minibatches from tables in its own memory. Its decisions are those that the host would pick, in another order.
+TEST(Collector, PicksTheSameDecisionsInDeviceMemory) {
+  struct Case {
+    const char *environment, *memory;
+    int64_t time_limit;
+  };
+  for (const auto& [environment, memory, time_limit] :
+       {Case{"cartpole", "none", 40}, {"cartpole", "gru", 9}, {"pong-pixels-42", "none", 12}, {"pendulum", "lstm", -1}}) {
+    SCOPED_TRACE(testing::Message() << environment << " " << memory);
+    const bool pixels = std::string(environment).find("pixels") != std::string::npos;
+    PpoArgs args = small_ppo();
+    if (pixels) args.instances = 2, args.horizon = 16, args.minibatch = 16;
+    args.segment = std::string(memory) == "none" ? 1 : 8;
+    args.normalize_observations = !pixels, args.normalize_values = args.scale_rewards = true;
+    PolicyArgs policy;
+    policy.hidden = 16, policy.memory = memory, policy.memory_units = 8;
+    if (pixels) policy.network = "small";
+    EnvOptions options;
+    options.return_discount = args.gamma, options.time_limit = time_limit;
+    Playing host(environment, policy, args, options), device(environment, policy, args, options, true);
+    for (int64_t rollout = 0; rollout < 2; ++rollout)
+      for (int64_t epoch = 0; epoch < args.epochs; ++epoch) {
+        const int64_t first = rollout * args.updates() + epoch * args.minibatches();
+        const auto want = decisions_of(host, first), got = decisions_of(device, first);
+        ASSERT_EQ(want.size(), got.size());
+        for (size_t r = 0; r < want.size(); ++r)
+          for (size_t k = 0; k < want[r].size(); ++k) ASSERT_NEAR(want[r][k], got[r][k], 2e-4 * (1 + std::abs(want[r][k]))) << r << " " << k;
+      }
+    for (size_t k = 0; k < host.collector->observations().mean.size(); ++k)
+      EXPECT_NEAR(host.collector->observations().mean[k], device.collector->observations().mean[k], 1e-5);
+    EXPECT_NEAR(host.collector->values().variance[0], device.collector->values().variance[0], 1e-4 * host.collector->values().variance[0]);
+    EXPECT_NEAR(host.collector->scalars()[2], device.collector->scalars()[2], 1e-4) << "explained variance";
   }
 }
 

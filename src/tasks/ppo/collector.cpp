@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "step/compiled_step.h"
-#include "tasks/ppo/ppo.h"
+#include "tasks/ppo/device_rollout.h"
+#include "tasks/ppo/rollout.h"
 
 namespace ridge {
 namespace {
@@ -20,13 +21,11 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint32_t kOrderStream = 0x504F;   // of the permutations; its seed is not that of the draws
-constexpr int64_t kPlayers = 100;           // instances that are evaluated
-constexpr int64_t kLongestPlayed = 10000;   // decisions of an evaluated episode without a time limit
-constexpr size_t kFigures = 4;              // numbers of a record
-constexpr int64_t kPlayedAtOnce = 128;      // decisions
-constexpr double kLargestObservation = 10;  // of normalised ones
-constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
+constexpr uint32_t kOrderStream = 0x504F;        // of the permutations; its seed is not that of the draws
+constexpr int64_t kPlayers = 100;                // instances that are evaluated
+constexpr int64_t kLongestPlayed = 10000;        // decisions of an evaluated episode without a time limit
+constexpr size_t kFigures = 4;                   // numbers of a record
+constexpr int64_t kPlayedAtOnce = 128;           // decisions
 constexpr int64_t kRolloutsBetweenRequests = 4;  // of validations
 
 // 0 … n - 1 in an order that depends on the key alone.
@@ -42,13 +41,6 @@ Shape with_front(std::initializer_list<int64_t> front, const Shape& shape) {
   all.insert(all.end(), shape.begin(), shape.end());
   return Shape(all);
 }
-
-// The inputs that a rollout reads besides its carry.
-struct Scales {
-  Tensor shift, scale, value;  // of observations [n] (undefined: not normalised), and mean and deviation of values [2]
-  Tensor observation(const Tensor& x) const { return shift.defined() ? clamp((x - shift) * scale, -kLargestObservation, kLargestObservation) : x; }
-  Tensor real_value(const Tensor& v) const { return v * slice(value, 0, 1, 2) + slice(value, 0, 0, 1); }
-};
 
 }  // namespace
 
@@ -86,7 +78,8 @@ struct Collector::Buffers {
   int64_t frame_bytes = 0, action_bytes = 0, stack = 1;
 };
 
-Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, const PpoArgs& args)
+Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, const PpoArgs& args,
+                     std::optional<bool> on_device)
     : step_(step),
       policy_(std::move(policy)),
       instances_(instances),
@@ -113,6 +106,12 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   p.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{},
                                           traced_function([this, E](const std::vector<Tensor>&) { return instances_.start(iota({E})); }, weights_));
 
+  make_player(true);
+  if (on_device.value_or(!step_.in_place())) {
+    device_ = std::make_unique<DeviceRollout>(step_, policy_, weights_, instances_, args_, p.carry, p.environment);
+    return;
+  }
+
   std::vector<Type> inputs = p.carry;
   const int64_t width = spec.observation.numel();
   if (normalized) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
@@ -128,33 +127,8 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
       step_, inputs,
       traced_function(
           [=, this](const std::vector<Tensor>& in) {
-            const size_t carries = programs_->carry.size(), own = programs_->environment;
-            const Scales scales = scales_of(in, carries);
-            const ScanOutput played = scan(
-                [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
-                  const EnvState state(carry.begin(), carry.begin() + long(own));
-                  const std::vector<Tensor> memory(carry.begin() + long(own), carry.end());
-                  const Policy::Output out = policy_->step(scales.observation(instances_.observe(state)), memory);
-                  const Tensor action = policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state));
-                  const Instances::Decision d = instances_.step(state, policy_->for_environment(action));
-                  ScanOutput next{d.state,
-                                  {instances_.frame(state), action, policy_->log_probability(out.distribution, action), scales.real_value(out.value), d.reward,
-                                   d.terminated, d.truncated, d.episode_return, d.episode_length}};
-                  const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {E, 1});
-                  for (const Tensor& m : out.state) next.carry.push_back(m * on);
-                  if (buffers_->stack > 1) next.outputs.push_back(instances_.age(state));
-                  if (bounded)
-                    next.outputs.push_back(buffers_->stack > 1 ? slice(d.final_observation, 1, buffers_->stack - 1, buffers_->stack) : d.final_observation);
-                  if (args_.scale_rewards) next.outputs.push_back(instances_.discounted_return(d.state));
-                  for (const Tensor& m : out.state) next.outputs.push_back(m);
-                  return next;
-                },
-                {in.begin(), in.begin() + long(carries)}, {iota({T})});
-            const EnvState last(played.carry.begin(), played.carry.begin() + long(own));
-            const std::vector<Tensor> memory(played.carry.begin() + long(own), played.carry.end());
-            std::vector<Tensor> results = played.carry;
-            results.push_back(scales.real_value(policy_->step(scales.observation(instances_.observe(last)), memory).value));
-            results.insert(results.end(), played.outputs.begin(), played.outputs.end());
+            const size_t carries = programs_->carry.size();
+            const std::vector<Tensor> results = roll_out(*policy_, instances_, args_, scales_of(in, carries), {in.data(), carries}, programs_->environment);
             outputs->clear();
             for (const Tensor& t : results) outputs->push_back(type_of(t));
             return results;
@@ -184,8 +158,6 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
                                                      return std::vector<Tensor>{advantage, goal};
                                                    },
                                                    weights_));
-
-  make_player(true);
 }
 
 void Collector::begin() {
@@ -197,6 +169,15 @@ void Collector::begin() {
   const size_t n = size_t(T * E);
   for (const Type& t : p.carry) b.carry.emplace_back(size_t(t.bytes()));
   b.frame_bytes = Type{spec.dtype, spec.observation}.bytes();
+  b.shift.resize(size_t(width)), b.scale.resize(size_t(width));
+  use_statistics();
+  std::vector<void*> first;
+  for (size_t i = 0; i < p.environment; ++i) first.push_back(b.carry[i].data());
+  p.start->run({}, first, args_.seed);
+  if (device_) {
+    b.frames.resize(size_t((b.stack - 1) * E * b.frame_bytes));
+    return device_->write_state(b.carry, b.frames);
+  }
   b.frames.resize(size_t((b.stack - 1 + T) * E * b.frame_bytes));
   b.action_bytes = ppo_batch(*policy_, args_)[1].dtype == DType::f32 ? 4 * spec.actions.components() : 8 * spec.actions.components();
   b.action.resize(n * size_t(b.action_bytes));
@@ -206,17 +187,11 @@ void Collector::begin() {
   if (bounded) b.final_frame.resize(n * size_t(b.frame_bytes));
   if (args_.scale_rewards) b.discounted.resize(n);
   for (size_t i = p.environment; i < p.carry.size(); ++i) b.states.emplace_back(n * size_t(p.carry[i].shape.numel() / E));
-  b.shift.resize(size_t(width)), b.scale.resize(size_t(width));
   b.order.resize(size_t(args_.decisions() / args_.segment));
   b.record_bytes = record_bytes();
   b.records.resize(n * size_t(b.record_bytes));
-  use_statistics();
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) b.batch.emplace_back(size_t(Type{s.dtype, s.shape}.bytes()));
   for (const Bytes& t : b.batch) b.batch_data.push_back(t.data());
-
-  std::vector<void*> first;
-  for (size_t i = 0; i < p.environment; ++i) first.push_back(b.carry[i].data());
-  p.start->run({}, first, args_.seed);
 }
 
 Collector::~Collector() = default;
@@ -273,16 +248,36 @@ void Collector::collect() {
 
 double Collector::rollout_seconds() {
   constexpr double kEnough = 0.2;
+  auto collect_once = [&] { device_ ? collect_on_device(0) : collect(); };
   begin();
-  collect();  // touches the memory
+  collect_once();  // touches the memory
   double shortest = std::numeric_limits<double>::infinity();
   const Clock::time_point start = Clock::now();
   do {
     const Clock::time_point now = Clock::now();
-    collect();
+    collect_once();
     shortest = std::min(shortest, seconds_since(now));
   } while (seconds_since(start) < kEnough);
   return shortest;
+}
+
+void Collector::collect_on_device(int64_t step) {
+  const Buffers& b = *buffers_;
+  const Clock::time_point start = Clock::now();
+  if (begun_ == Clock::time_point{}) begun_ = start;
+  DeviceRollout::Given given{b.shift, b.scale, b.value_scale, float(1 / std::sqrt(returns_.variance[0] + 1e-8)), float(rate_factor_), 0, {}};
+  for (int64_t i = 0; i < args_.updates(); ++i) given.rates.push_back(float(schedule ? schedule(step + i) : step_.options().optimizer.lr));
+  ++rollouts_, ++times_.rollouts;
+  given.entropy = entropy_weight();
+  const DeviceRollout::Results r = device_->collect(given);
+  times_.playing += seconds_since(start);
+  for (size_t i = 0; i < r.episode_length.size(); ++i)
+    if (r.episode_length[i] > 0) score_.add(int64_t(i) % args_.instances, r.episode_return[i], r.episode_length[i]);
+  finish_scalars(double(r.advantage.squares[0]), double(r.goal.squares[0]));
+  const double n = double(args_.decisions());
+  if (args_.normalize_observations) observations_.merge(n, r.observation.mean, r.observation.squares);
+  if (args_.normalize_values) values_.merge(n, r.goal.mean, r.goal.squares);
+  if (args_.scale_rewards) returns_.merge(n, r.discounted.mean, r.discounted.squares);
 }
 
 // Values of the last observations of truncated episodes, as many at a time as there are instances.
@@ -348,6 +343,11 @@ void Collector::count_episodes() {
     error += (double(b.advantage[i]) - error_mean) * (double(b.advantage[i]) - error_mean);
     spread += (double(b.goal[i]) - goal_mean) * (double(b.goal[i]) - goal_mean);
   }
+  finish_scalars(error, spread);
+}
+
+// error, spread: sums of squares of the values' errors and of the values to learn
+void Collector::finish_scalars(double error, double spread) {
   const double whole = seconds_since(begun_);
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   scalars_ = {score_.score().value_or(kUnknown), score_.length().value_or(kUnknown), spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN(),
@@ -357,6 +357,7 @@ void Collector::count_episodes() {
 // Statistics stay the same from a rollout to its last update; what it adds counts from the next one on.
 void Collector::update_statistics() {
   Buffers& b = *buffers_;
+  if (device_) return use_statistics();  // they came with the rollout
   if (args_.normalize_observations) {
     const size_t n = size_t(args_.decisions() * b.frame_bytes);
     observations_.add({reinterpret_cast<const float*>(b.frames.data() + (b.frames.size() - n)), n / sizeof(float)});
@@ -393,6 +394,11 @@ void Collector::pack_records() {
   }
 }
 
+float Collector::entropy_weight() const {
+  const double done = double(rollouts_ - 1) / double(std::max<int64_t>(1, args_.iterations - 1));
+  return float(args_.entropy + (args_.final_entropy.value_or(args_.entropy) - args_.entropy) * std::min(done, 1.0));
+}
+
 void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   Buffers& b = *buffers_;
   const int64_t E = args_.instances, L = args_.segment, rows = args_.minibatch / L;
@@ -401,8 +407,7 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   float *log_p = numbers(2), *value = numbers(3), *advantage = numbers(4), *goal = numbers(5), *entropy = numbers(6);
   const int64_t seen = b.frame_bytes * b.stack;
   std::byte *observation = b.batch[0].data(), *action = b.batch[1].data();
-  const double done = double(rollouts_ - 1) / double(std::max<int64_t>(1, args_.iterations - 1));
-  const auto weight = float(args_.entropy + (args_.final_entropy.value_or(args_.entropy) - args_.entropy) * std::min(done, 1.0));
+  const float weight = entropy_weight();
   double sum = 0, squares = 0;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t s = b.order[size_t(minibatch * rows + r)], e = s % E, first = s / E * L;
@@ -442,14 +447,18 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
 
 BatchFeed::Batch Collector::next(int64_t step) {
   const int64_t update = step % args_.updates();
-  if (update == 0) collect();
+  if (update == 0) device_ ? collect_on_device(step) : collect();
   position_ = step + 1;
   const Clock::time_point start = Clock::now();
-  if (!stopped_) fill_minibatch(update / args_.minibatches(), update % args_.minibatches());
+  std::span<const void* const> tensors = buffers_->batch_data;
+  if (device_)
+    tensors = device_->pick();
+  else if (!stopped_)
+    fill_minibatch(update / args_.minibatches(), update % args_.minibatches());
   if (update + 1 == args_.updates()) finish_rollout();
   handed_out_ = Clock::now();
   times_.preparing += std::chrono::duration<double>(handed_out_ - start).count();
-  return {step, stopped_ ? std::span<const void* const>() : buffers_->batch_data, stopped_};
+  return {step, stopped_ ? std::span<const void* const>() : tensors, stopped_, bool(device_)};
 }
 
 void Collector::finish_rollout() {
@@ -461,7 +470,13 @@ void Collector::finish_rollout() {
 }
 
 void Collector::collected(const StepMetrics& m) {
-  times_.learning += seconds_since(handed_out_);
+  const Clock::time_point now = Clock::now();
+  times_.learning += std::chrono::duration<double>(now - handed_out_).count();
+  handed_out_ = now;  // several may be under way
+  if (device_) {
+    if (position_ % args_.updates() == 0 && step_.pending() == 0) rate_factor_ = double(device_->close());
+    return;
+  }
   if (!m.applied) return;
   kl_sum_ += m.scalars[kl_at_], ++kl_count_;
   if (kl_count_ < args_.minibatches()) return;
@@ -589,7 +604,8 @@ void read_doubles(const SafetensorsFile& file, const std::string& name, std::vec
 }  // namespace
 
 std::vector<StateTensor> Collector::save() const {
-  const Buffers& b = *buffers_;
+  Buffers& b = *buffers_;
+  if (device_) device_->read_state(b.carry, b.frames);
   std::vector<StateTensor> state;
   for (size_t i = 0; i < b.carry.size(); ++i) state.push_back({fmt::format("carry.{}", i), programs_->carry[i].dtype, programs_->carry[i].shape, b.carry[i]});
   if (const int64_t older = (b.stack - 1) * args_.instances * b.frame_bytes; older > 0)
@@ -622,6 +638,7 @@ void Collector::restore(const SafetensorsFile& file) {
   for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}})
     read_doubles(file, fmt::format("{}.mean", name), moments->mean), read_doubles(file, fmt::format("{}.variance", name), moments->variance);
   use_statistics();
+  if (device_) device_->write_state(b.carry, b.frames);
 }
 
 void Collector::use_statistics_of(const RunningMoments& observations, const RunningMoments& values) {
@@ -641,6 +658,7 @@ int64_t Collector::bytes() const {
   int64_t total = 0;
   for (const std::unique_ptr<ReadProgram>* r : {&p.start, &p.rollout, &p.value, &p.advantages, &p.play[1].start, &p.play[1].run})
     if (*r) total += (*r)->bytes();
+  if (device_) return total + device_->bytes();
   // The host's copies of what the rollout program puts out, and a minibatch.
   for (const Type& t : p.outputs) total += t.bytes();
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) total += Type{s.dtype, s.shape}.bytes();

@@ -69,7 +69,23 @@ std::pair<Tensor, Tensor> advantages(const Tensor& reward, const Tensor& value, 
   return {out.outputs[0], out.outputs[0] + value};
 }
 
-// Chan's formula; sums run in the order of the rows, so the result depends on nothing else.
+namespace {
+
+// Chan's formula.
+template <class Numbers>
+void merge_moments(RunningMoments& all, double n, const Numbers& means, const Numbers& squares) {
+  const double total = all.count + n;
+  for (size_t k = 0; k < all.mean.size(); ++k) {
+    const double apart = double(means[k]) - all.mean[k];
+    all.variance[k] = (all.variance[k] * all.count + double(squares[k]) + apart * apart * all.count * n / total) / total;
+    all.mean[k] += apart * n / total;
+  }
+  all.count = total;
+}
+
+}  // namespace
+
+// Sums run in the order of the rows, so the result depends on nothing else.
 void RunningMoments::add(std::span<const float> rows) {
   const size_t size = mean.size(), n = rows.size() / size;
   if (n == 0) return;
@@ -79,14 +95,10 @@ void RunningMoments::add(std::span<const float> rows) {
   for (size_t k = 0; k < size; ++k) sum[k] /= double(n);
   for (size_t i = 0; i < n; ++i)
     for (size_t k = 0; k < size; ++k) squares[k] += (double(rows[i * size + k]) - sum[k]) * (double(rows[i * size + k]) - sum[k]);
-  const double total = count + double(n);
-  for (size_t k = 0; k < size; ++k) {
-    const double apart = sum[k] - mean[k];
-    variance[k] = (variance[k] * count + squares[k] + apart * apart * count * double(n) / total) / total;
-    mean[k] += apart * double(n) / total;
-  }
-  count = total;
+  merge_moments(*this, double(n), sum, squares);
 }
+
+void RunningMoments::merge(double n, std::span<const float> means, std::span<const float> squares) { merge_moments(*this, n, means, squares); }
 
 EpisodeScore::EpisodeScore(int64_t instances, int64_t episodes)
     : quota_((episodes + instances - 1) / instances),

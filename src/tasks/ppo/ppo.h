@@ -54,7 +54,8 @@ std::pair<Tensor, Tensor> advantages(const Tensor& reward, const Tensor& value, 
 // Mean and variance of everything seen so far, merged batch by batch.
 struct RunningMoments {
   explicit RunningMoments(size_t size = 1) : mean(size, 0), variance(size, 1) {}
-  void add(std::span<const float> rows);  // [n, size]
+  void add(std::span<const float> rows);                                               // [n, size]
+  void merge(double n, std::span<const float> means, std::span<const float> squares);  // n more rows, by their means and sums of squared distances from them
   double count = 1e-4;
   std::vector<double> mean, variance;
 };
@@ -76,6 +77,9 @@ class EpisodeScore {
   std::vector<int64_t> counts_;           // finished so far
 };
 
+// How the learning rate follows the KL divergence: factors of a change, and of all changes together.
+inline constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
+
 // Numbers of instances that are only evaluated, and only shown: their draws are not those of training.
 inline constexpr int64_t kFirstEvaluated = int64_t(1) << 24, kFirstShown = kFirstEvaluated + (int64_t(1) << 20);
 
@@ -87,16 +91,21 @@ struct PlayedEpisodes {
   double interval() const;  // half of the 95 % confidence interval of the mean
 };
 
-// Collects rollouts with the step's weights, and hands them out as minibatches. The environments' states are part of it: saving it saves everything.
+class DeviceRollout;
+
+// Collects rollouts with the step's weights, and hands them out as minibatches. The environments' states are part of it: saving it saves everything. On a
+// device with memory of its own, rollouts and minibatches stay there; `on_device` decides otherwise, for tests.
 class Collector final : public BatchFeed {
  public:
-  Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, const PpoArgs& args);
+  Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, const PpoArgs& args,
+            std::optional<bool> on_device = {});
   ~Collector();
 
   Batch next(int64_t step) override;
   int64_t position() const override { return position_; }
   void seek(int64_t position, const std::vector<int64_t>& left_out) override;
   bool on_policy() const override { return true; }
+  bool needs_results(int64_t step) const override { return !device_ || step % args_.updates() == 0; }
   int64_t group() const override { return args_.updates(); }
   double rate(double scheduled) const override { return scheduled * rate_factor_; }
   void collected(const StepMetrics& metrics) override;
@@ -109,8 +118,9 @@ class Collector final : public BatchFeed {
   // Plays episodes, the same number in each of 100 instances (one in fewer instances, if fewer are wanted), with draws of their own. Empty: `stop` returned
   // true.
   std::optional<PlayedEpisodes> play(int64_t episodes, bool sampled, const std::function<bool()>& stop = {});
-  uint64_t evaluation_seed() const;  // of the next evaluation's draws
-  std::optional<double> target;      // a score from which on validations are requested
+  uint64_t evaluation_seed() const;              // of the next evaluation's draws
+  std::optional<double> target;                  // a score from which on validations are requested
+  std::function<double(int64_t step)> schedule;  // of the learning rate; none: the optimizer's
 
   std::vector<StateTensor> save() const;
   void restore(const SafetensorsFile& file);
@@ -134,6 +144,9 @@ class Collector final : public BatchFeed {
   struct Buffers;
   void make_player(bool sampled);
   void collect();
+  void collect_on_device(int64_t step);
+  void finish_scalars(double error, double spread);
+  float entropy_weight() const;
   void find_final_values();
   void count_episodes();
   void update_statistics();
@@ -152,6 +165,7 @@ class Collector final : public BatchFeed {
   std::vector<Tensor> weights_;
   std::unique_ptr<Programs> programs_;
   std::unique_ptr<Buffers> buffers_;
+  std::unique_ptr<DeviceRollout> device_;
   RunningMoments observations_, values_, returns_;
   EpisodeScore score_;
   int64_t position_ = 0, rollouts_ = 0, since_validation_ = 0;

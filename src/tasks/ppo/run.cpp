@@ -163,6 +163,7 @@ class PpoRun final : public TaskRun {
 
   TrainerTask trainer_task(const Resolved& s) override {
     collector_->target = target_;
+    collector_->schedule = [schedule = schedule_](int64_t number) { return schedule.rate(number); };
     collector_->begin();
     if (start_) collector_->use_statistics_of(start_->observations, start_->values);
     TrainerTask task;
