@@ -2,6 +2,7 @@
 #pragma once
 #include "ridge/circuits.h"
 #include "ridge/device.h"
+#include "ridge/host_environment.h"
 #include "ridge/nn.h"
 #include "ridge/ops.h"
 #include "ridge/rl.h"

@@ -88,6 +88,7 @@ class Instances {
   const Environment& environment() const { return *environment_; }
   const std::shared_ptr<const Environment>& environment_pointer() const { return environment_; }
   bool may_truncate() const;  // by the time limit, or by the environment itself
+  bool on_host() const;       // the environment is a C++ object (ridge/host_environment.h): start(), step() and observe() fail
   const EnvSpec& spec() const { return environment_->spec(); }
   const EnvOptions& options() const { return options_; }  // complete: every field has a value
   Shape observation_shape() const;                        // of one instance: {stack, …} where frames are stacked
@@ -126,7 +127,7 @@ class Instances {
   EnvOptions options_;
 };
 
-// A built-in environment by name; environment_names() lists them. Throws ErrorCode::usage for an unknown name and says which is nearest.
+// A built-in or registered environment by name; environment_names() lists them. Throws ErrorCode::usage for an unknown name and says which is nearest.
 std::shared_ptr<const Environment> make_environment(const std::string& name);
 std::vector<std::string> environment_names();
 

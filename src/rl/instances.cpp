@@ -2,15 +2,16 @@
 
 #include "base/error.h"
 #include "ridge/rl.h"
+#include "rl/host_game.h"
 #include "rl/numbers.h"
+#include "rl/streams.h"
 
 namespace ridge {
 namespace {
 
+using namespace rl::streams;
 using rl::num;
 using rl::whole;
-
-constexpr uint32_t kResetStream = 1, kStepStream = 2, kStickyStream = 3, kNoopStream = 4;
 
 // The condition [instances] where a tensor is [instances, …].
 Tensor rowwise(const Tensor& condition, const Tensor& like) {
@@ -68,8 +69,10 @@ Instances::Instances(std::shared_ptr<const Environment> environment, const EnvOp
   require(options_.return_discount >= 0 && options_.return_discount < 1, "return_discount", options_.return_discount);
 }
 
+bool Instances::on_host() const { return rl::host_game(*environment_) != nullptr; }
+
 bool Instances::may_truncate() const {
-  if (options_.time_limit > 0) return true;
+  if (options_.time_limit > 0 || on_host()) return true;
   const EnvSpec& s = spec();  // one step is traced and thrown away
   const Environment::Draws reset(size_t(s.reset_draws), full({1}, 0)), step(size_t(s.step_draws), full({1}, 0));
   const bool real = s.actions.kind == ActionSpace::Kind::continuous, single = s.actions.kind == ActionSpace::Kind::discrete;

@@ -220,6 +220,7 @@ class Run {
       differences.push_back(fmt::format("passes was {}, is now not set", it->second));
     if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers had version {}, now {}", found.draws, kDrawsVersion));
     if (const std::string& redrawn = task_.step->plan().redrawn; found.draws < kDrawsVersion && !redrawn.empty()) differences.push_back(redrawn);
+    if (!task_.inexact.empty()) differences.push_back(task_.inexact);
     const RunState current = state_;
     state_ = found, earlier_seconds_ = found.seconds;
     state_.settings = current.settings, state_.choices = current.choices, state_.score = current.score, state_.finished = false;

@@ -2,24 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "machine/expect_error.h"
+#include "ppo/agent_runs.h"
 #include "support/sanitized.h"
-#include "support/task_test.h"
-#include "tasks/ppo/task.h"
 
 namespace ridge {
 namespace {
-
-using test::TaskTest;
-using test::with;
-
-class AgentTask : public TaskTest {
- protected:
-  AgentTask() : TaskTest(kPpoName) {}
-};
-
-// 4 rollouts of 8 x 16 decisions, 8 updates each.
-const std::vector<std::string> kTiny = {"preset=cartpole", "instances=8",       "horizon=16", "minibatch=32", "update_epochs=2",
-                                        "decisions=512",   "target_score=none", "units=8",    "seed=3"};
 
 TEST_F(AgentTask, ResumesWithTheSameBits) {
   for (const std::vector<std::string>& more :

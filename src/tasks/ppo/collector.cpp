@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/device_rollout.h"
+#include "tasks/ppo/host_play.h"
 #include "tasks/ppo/rollout.h"
 
 namespace ridge {
@@ -53,8 +54,10 @@ struct Collector::Programs {
   struct Play {
     std::unique_ptr<ReadProgram> start, run;
     std::vector<Type> carry;
+    std::unique_ptr<HostPlay> host;  // instead of these
   };
-  std::array<Play, 2> play;  // most likely actions, sampled actions
+  std::array<Play, 2> play;        // most likely actions, sampled actions
+  std::unique_ptr<HostPlay> host;  // instead of `start` and `rollout`, if the environment is not tensor code
 };
 
 // A rollout in host memory, each [horizon, instances, …].
@@ -96,18 +99,20 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   const std::vector<std::string>& scalars = step_.scalars();
   kl_at_ = size_t(std::ranges::find(scalars, "kl") - scalars.begin());
   b.stack = instances_.options().stack;
-  const bool bounded = instances_.may_truncate(), normalized = args_.normalize_observations;
+  const bool bounded = instances_.may_truncate(), normalized = args_.normalize_observations, on_host = instances_.on_host();
   if (normalized && (spec.dtype != DType::f32 || b.stack > 1))
     fail(ErrorCode::usage, "[ppo] normalize_observations=true needs observations that are numbers and not stacked; leave it out, or set frame_stack=1");
 
-  for (const Tensor& t : instances_.start(iota({E}))) p.carry.push_back(type_of(t));
+  if (!on_host)
+    for (const Tensor& t : instances_.start(iota({E}))) p.carry.push_back(type_of(t));
   p.environment = p.carry.size();
   for (const Tensor& t : policy_->zero_state(E)) p.carry.push_back(type_of(t));
-  p.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{},
-                                          traced_function([this, E](const std::vector<Tensor>&) { return instances_.start(iota({E})); }, weights_));
+  if (!on_host)
+    p.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{},
+                                            traced_function([this, E](const std::vector<Tensor>&) { return instances_.start(iota({E})); }, weights_));
 
   make_player(true);
-  if (on_device.value_or(!step_.in_place())) {
+  if (!on_host && on_device.value_or(!step_.in_place())) {
     device_ = std::make_unique<DeviceRollout>(step_, policy_, weights_, instances_, args_, p.carry, p.environment);
     return;
   }
@@ -123,17 +128,20 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
     return s;
   };
   const auto outputs = std::make_shared<std::vector<Type>>();
-  p.rollout = std::make_unique<ReadProgram>(
-      step_, inputs,
-      traced_function(
-          [=, this](const std::vector<Tensor>& in) {
-            const size_t carries = programs_->carry.size();
-            const std::vector<Tensor> results = roll_out(*policy_, instances_, args_, scales_of(in, carries), {in.data(), carries}, programs_->environment);
-            outputs->clear();
-            for (const Tensor& t : results) outputs->push_back(type_of(t));
-            return results;
-          },
-          weights_));
+  if (on_host)
+    p.host = std::make_unique<HostPlay>(step_, policy_, weights_, instances_, normalized, E, true), *outputs = host_outputs();
+  else
+    p.rollout = std::make_unique<ReadProgram>(
+        step_, inputs,
+        traced_function(
+            [=, this](const std::vector<Tensor>& in) {
+              const size_t carries = programs_->carry.size();
+              const std::vector<Tensor> results = roll_out(*policy_, instances_, args_, scales_of(in, carries), {in.data(), carries}, programs_->environment);
+              outputs->clear();
+              for (const Tensor& t : results) outputs->push_back(type_of(t));
+              return results;
+            },
+            weights_));
   p.outputs = *outputs;
 
   std::vector<Type> seen = {{spec.dtype, with_front({E}, instances_.observation_shape())}};
@@ -173,7 +181,7 @@ void Collector::begin() {
   use_statistics();
   std::vector<void*> first;
   for (size_t i = 0; i < p.environment; ++i) first.push_back(b.carry[i].data());
-  p.start->run({}, first, args_.seed);
+  p.host ? p.host->start(args_.seed, 0) : p.start->run({}, first, args_.seed);
   if (device_) {
     b.frames.resize(size_t((b.stack - 1) * E * b.frame_bytes));
     return device_->write_state(b.carry, b.frames);
@@ -225,10 +233,14 @@ void Collector::collect() {
   if (args_.scale_rewards) out.push_back(b.discounted.data());
   for (std::vector<float>& s : b.states) out.push_back(s.data());
   b.first_states.assign(b.carry.begin() + long(programs_->environment), b.carry.end());
-  programs_->rollout->run(program_inputs(b.carry), out, args_.seed, rollouts_);
+  if (programs_->host)
+    programs_->host->roll_out(program_inputs(b.carry), out, args_.horizon, {b.stack > 1, !b.final_frame.empty(), args_.scale_rewards});
+  else
+    programs_->rollout->run(program_inputs(b.carry), out, args_.seed, rollouts_);
   ++rollouts_, ++times_.rollouts;
   const Clock::time_point played = Clock::now();
   times_.playing += std::chrono::duration<double>(played - start).count();
+  if (programs_->host) times_.environment = programs_->host->environment_seconds();
 
   find_final_values();
   if (args_.scale_rewards) {
@@ -504,6 +516,10 @@ void Collector::make_player(bool sampled) {
   EnvOptions options = instances_.options();
   if (options.time_limit == 0) options.time_limit = kLongestPlayed;
   const auto players = std::make_shared<const Instances>(instances_.environment_pointer(), options);
+  if (instances_.on_host()) {
+    play.host = std::make_unique<HostPlay>(step_, policy_, weights_, *players, args_.normalize_observations, rows, sampled);
+    return;
+  }
   auto first_state = [players] { return players->start(iota({rows}) + Tensor(double(kFirstEvaluated), DType::i64)); };
   for (const Tensor& t : first_state()) play.carry.push_back(type_of(t));
   for (const Tensor& t : policy_->zero_state(rows)) play.carry.push_back(type_of(t));
@@ -545,7 +561,8 @@ std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, co
   constexpr int64_t rows = kPlayers;
   const int64_t quota = (episodes + rows - 1) / rows, players = std::min(episodes, rows);
   Programs::Play& play = programs_->play[sampled];
-  if (!play.run) make_player(sampled);
+  if (!play.run && !play.host) make_player(sampled);
+  if (play.host) return play_on_host(*play.host, episodes, stop);
   const size_t environment = programs_->environment;
   std::vector<Bytes> carry;
   std::vector<const void*> in;
@@ -569,6 +586,31 @@ std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, co
         ++finished[row];
         played.returns.push_back(returns[i]), played.lengths.push_back(lengths[i]);
         if (truncated[i] > 0) ++played.capped;
+      }
+  }
+  return played;
+}
+
+// Every decision passes through the host, so an evaluation ends with the last episode that counts.
+std::optional<PlayedEpisodes> Collector::play_on_host(HostPlay& game, int64_t episodes, const std::function<bool()>& stop) {
+  constexpr int64_t rows = kPlayers;
+  const int64_t quota = (episodes + rows - 1) / rows, players = std::min(episodes, rows);
+  std::vector<float> returns(static_cast<size_t>(rows)), lengths(returns.size());
+  Bytes truncated(returns.size());
+  HostPlay::Record record;
+  record.episode_return = returns.data(), record.episode_length = lengths.data(), record.truncated = truncated.data();
+  const std::vector<const void*> scales = program_inputs({});
+  game.start(evaluation_seed(), kFirstEvaluated);
+  PlayedEpisodes played;
+  std::vector<int64_t> finished(size_t(players), 0);
+  for (int64_t decision = 0; std::ranges::any_of(finished, [&](int64_t n) { return n < quota; }); ++decision) {
+    if (decision % kPlayedAtOnce == 0 && stop && stop()) return {};
+    game.decide(scales, record);
+    for (size_t row = 0; row < finished.size(); ++row)
+      if (lengths[row] > 0 && finished[row] < quota) {
+        ++finished[row];
+        played.returns.push_back(returns[row]), played.lengths.push_back(lengths[row]);
+        if (truncated[row] != std::byte(0)) ++played.capped;
       }
   }
   return played;
@@ -619,6 +661,7 @@ std::vector<StateTensor> Collector::save() const {
     state.push_back(state_doubles(fmt::format("{}.mean", name), moments->mean));
     state.push_back(state_doubles(fmt::format("{}.variance", name), moments->variance));
   }
+  if (programs_->host) std::ranges::move(programs_->host->save(), std::back_inserter(state));
   state.push_back(state_doubles("numbers", {observations_.count, values_.count, returns_.count, rate_factor_, double(rollouts_), double(since_validation_)}));
   return state;
 }
@@ -637,6 +680,7 @@ void Collector::restore(const SafetensorsFile& file) {
   rollouts_ = int64_t(numbers[4]), since_validation_ = int64_t(numbers[5]);
   for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}})
     read_doubles(file, fmt::format("{}.mean", name), moments->mean), read_doubles(file, fmt::format("{}.variance", name), moments->variance);
+  if (programs_->host) programs_->host->restore(file, args_.seed);
   use_statistics();
   if (device_) device_->write_state(b.carry, b.frames);
 }
@@ -658,11 +702,26 @@ int64_t Collector::bytes() const {
   int64_t total = 0;
   for (const std::unique_ptr<ReadProgram>* r : {&p.start, &p.rollout, &p.value, &p.advantages, &p.play[1].start, &p.play[1].run})
     if (*r) total += (*r)->bytes();
+  for (const std::unique_ptr<HostPlay>* h : {&p.host, &p.play[1].host})
+    if (*h) total += (*h)->bytes();
   if (device_) return total + device_->bytes();
   // The host's copies of what the rollout program puts out, and a minibatch.
   for (const Type& t : p.outputs) total += t.bytes();
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) total += Type{s.dtype, s.shape}.bytes();
   return total + args_.decisions() * (int64_t(4 * sizeof(float)) + record_bytes());  // final values, advantages, values to learn, order; records
+}
+
+// Of a rollout on the host, as its program would have them.
+std::vector<Type> Collector::host_outputs() const {
+  const int64_t E = args_.instances, T = args_.horizon;
+  const EnvSpec& spec = instances_.spec();
+  const Type frame{spec.dtype, with_front({T, E}, spec.observation)}, number{DType::f32, {T, E}}, flag{DType::boolean, {T, E}};
+  std::vector<Type> all = programs_->carry;
+  all.insert(all.end(), {{DType::f32, {E}}, frame, {DType::i64, {T, E, spec.actions.components()}}, number, number, number, flag, flag, number, number, frame});
+  if (buffers_->stack > 1) all.push_back({DType::i64, {T, E}});
+  if (args_.scale_rewards) all.push_back(number);
+  for (const Type& t : programs_->carry) all.push_back({t.dtype, with_front({T}, t.shape)});
+  return all;
 }
 
 int64_t Collector::record_bytes() const {

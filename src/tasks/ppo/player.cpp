@@ -6,33 +6,46 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "rl/host_game.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/gif.h"
+#include "tasks/ppo/host_play.h"
+#include "tasks/ppo/scales.h"
 
 namespace ridge {
 namespace {
 
-constexpr double kSeenLimit = 10;       // of normalised observations, as in training
 constexpr int64_t kColourSamples = 24;  // pictures that decide the colours of a recording
 
 Type type_for(const Tensor& t) { return {t.dtype(), t.shape()}; }
 
 }  // namespace
 
+Shape picture_of(const Instances& instances) {
+  if (const rl::HostGame* host = rl::host_game(instances.environment())) return host->picture();
+  const Tensor one = instances.environment().render(instances.environment_state(instances.start(iota({1}))));
+  return one.defined() ? Shape{one.shape()[1], one.shape()[2], one.shape()[3]} : Shape{};
+}
+
 AgentPlayer::AgentPlayer(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances,
                          const PpoArgs& args, const Options& options)
     : instances_(instances), policy_(std::move(policy)), args_(args), options_(options) {
+  const int64_t width = instances_.spec().observation.numel(), components = policy_->args().actions.components();
+  shift_.assign(size_t(width), 0), scale_.assign(size_t(width), 1);
+  picture_ = picture_of(instances_);
+  if (instances_.on_host()) {
+    host_ = std::make_unique<HostPlay>(step, policy_, weights, instances_, args_.normalize_observations, 1, options_.sampled);
+    states_.resize(1);
+    return;
+  }
   const EnvState first = instances_.start(iota({1}));
   own_ = instances_.environment_state(first).size(), environment_ = first.size();
   for (const Tensor& t : first) types_.push_back(type_for(t));
   for (const Tensor& t : policy_->zero_state(1)) types_.push_back(type_for(t));
   for (const Type& t : types_) carry_.emplace_back(size_t(t.bytes()));
-  if (const Tensor picture = instances_.environment().render(instances_.environment_state(first)); picture.defined())
-    picture_ = {picture.shape()[1], picture.shape()[2], picture.shape()[3]};
   start_ = std::make_unique<ReadProgram>(step, std::vector<Type>{{DType::i64, {1}}},
                                          traced_function([this](const std::vector<Tensor>& in) { return instances_.start(in[0]); }, weights));
 
-  const int64_t width = instances_.spec().observation.numel(), components = policy_->args().actions.components();
   std::vector<Type> inputs = types_;
   if (args_.normalize_observations) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
   inputs.push_back({DType::f32, {2}}), inputs.push_back({DType::i64, {1}});
@@ -49,7 +62,7 @@ AgentPlayer::AgentPlayer(TrainStep& step, std::shared_ptr<const Policy> policy, 
                   const EnvState state(carry.begin(), carry.begin() + long(environment_));
                   const std::vector<Tensor> memory(carry.begin() + long(environment_), carry.end());
                   Tensor seen = instances_.observe(state);
-                  if (shift.defined()) seen = clamp((seen - shift) * scale, -kSeenLimit, kSeenLimit);
+                  if (shift.defined()) seen = clamp((seen - shift) * scale, -kLargestObservation, kLargestObservation);
                   const Policy::Output out = policy_->step(seen, memory);
                   const Tensor drawn = options_.sampled ? policy_->sample(out.distribution, instances_.counter(state), instances_.instance(state))
                                                         : policy_->most_likely(out.distribution);
@@ -71,7 +84,6 @@ AgentPlayer::AgentPlayer(TrainStep& step, std::shared_ptr<const Policy> policy, 
           },
           weights));
   states_.resize(own_);
-  shift_.assign(size_t(width), 0), scale_.assign(size_t(width), 1);
   if (!has_picture()) return;
   auto renderer = [&](int64_t rows) {
     std::vector<Type> state(types_.begin(), types_.begin() + long(own_));
@@ -94,16 +106,46 @@ void AgentPlayer::use_statistics(const RunningMoments& observations, const Runni
 }
 
 void AgentPlayer::begin(int64_t instance) {
+  for (Bytes& s : states_) s.clear();
+  kept_ = 0;
+  if (host_) return host_->start(args_.seed, instance);
   const void* in[] = {&instance};
   std::vector<void*> out;
   for (size_t i = 0; i < environment_; ++i) out.push_back(carry_[i].data());
   start_->run(in, out, args_.seed);
   for (size_t i = environment_; i < carry_.size(); ++i) std::fill(carry_[i].begin(), carry_[i].end(), std::byte(0));
-  for (Bytes& s : states_) s.clear();
-  kept_ = 0;
+}
+
+std::vector<PlayedDecision> AgentPlayer::play_on_host() {
+  std::vector<const void*> scales;
+  if (args_.normalize_observations) scales = {shift_.data(), scale_.data()};
+  scales.push_back(value_scale_);
+  const bool real = policy_->args().actions.kind == ActionSpace::Kind::continuous;
+  std::vector<PlayedDecision> played;
+  for (int64_t k = 0; k < options_.decisions; ++k) {
+    if (has_picture() && options_.decisions > 1) {
+      const std::vector<uint8_t> picture = present_picture();
+      const auto* bytes = reinterpret_cast<const std::byte*>(picture.data());
+      states_[0].insert(states_[0].end(), bytes, bytes + picture.size());
+    }
+    PlayedDecision d;
+    d.action.resize(size_t(policy_->args().actions.components()));
+    std::vector<int64_t> choices(d.action.size());
+    std::byte terminated{}, truncated{};
+    HostPlay::Record r;
+    r.played = real ? reinterpret_cast<std::byte*>(d.action.data()) : reinterpret_cast<std::byte*>(choices.data());
+    r.value = &d.value, r.reward = &d.reward, r.terminated = &terminated, r.truncated = &truncated, r.episode_return = &d.episode_return;
+    host_->decide(scales, r);
+    if (!real) d.action.assign(choices.begin(), choices.end());
+    d.capped = truncated != std::byte(0), d.ended = d.capped || terminated != std::byte(0);
+    played.push_back(std::move(d));
+    ++kept_;
+  }
+  return played;
 }
 
 std::vector<PlayedDecision> AgentPlayer::play(int64_t other) {
+  if (host_) return play_on_host();
   const auto count = size_t(options_.decisions), components = size_t(policy_->args().actions.components());
   std::vector<const void*> in;
   std::vector<void*> out;
@@ -131,7 +173,7 @@ std::vector<PlayedDecision> AgentPlayer::play(int64_t other) {
   return played;
 }
 
-bool AgentPlayer::can_continue(const AgentPlayer& game) const { return types_ == game.types_; }
+bool AgentPlayer::can_continue(const AgentPlayer& game) const { return !host_ && !game.host_ && types_ == game.types_; }
 
 void AgentPlayer::continue_from(const AgentPlayer& game) {
   carry_ = game.carry_;
@@ -147,6 +189,13 @@ std::vector<uint8_t> AgentPlayer::render(ReadProgram& program, int64_t rows, con
 }
 
 std::vector<uint8_t> AgentPlayer::pictures(std::span<const int64_t> which) {
+  if (host_) {
+    std::vector<uint8_t> pixels;
+    const auto bytes = size_t(picture_.numel());
+    const auto* kept = reinterpret_cast<const uint8_t*>(states_[0].data());
+    for (const int64_t i : which) pixels.insert(pixels.end(), kept + size_t(i) * bytes, kept + size_t(i + 1) * bytes);
+    return pixels;
+  }
   if (!render_several_ || which.size() > kPictures) fail(ErrorCode::internal, "[ppo] {} pictures cannot be drawn at once", which.size());
   std::vector<Bytes> state;
   std::vector<const void*> in;
@@ -162,6 +211,11 @@ std::vector<uint8_t> AgentPlayer::pictures(std::span<const int64_t> which) {
 }
 
 std::vector<uint8_t> AgentPlayer::present_picture() {
+  if (host_) {
+    std::vector<uint8_t> pixels(size_t(picture_.numel()));
+    host_->instances().environment().render(0, pixels.data());
+    return pixels;
+  }
   std::vector<const void*> in;
   for (size_t i = 0; i < own_; ++i) in.push_back(carry_[i].data());
   return render(*render_one_, 1, in);

@@ -18,6 +18,11 @@ struct PlayedDecision {
   bool ended = false, capped = false;  // capped: by the time limit
 };
 
+class HostPlay;
+
+// Height, width and 3 of the pictures that an environment draws; rank 0: it draws none.
+Shape picture_of(const Instances& instances);
+
 class AgentPlayer {
  public:
   struct Options {
@@ -49,6 +54,7 @@ class AgentPlayer {
  private:
   using Bytes = std::vector<std::byte>;
   std::vector<uint8_t> render(ReadProgram& program, int64_t rows, const std::vector<const void*>& state) const;
+  std::vector<PlayedDecision> play_on_host();
 
   Instances instances_;
   std::shared_ptr<const Policy> policy_;
@@ -59,7 +65,8 @@ class AgentPlayer {
   Shape picture_;
   std::unique_ptr<ReadProgram> start_, play_, render_one_, render_several_;
   std::vector<Bytes> carry_;
-  std::vector<Bytes> states_;  // kept ones, by tensor of the environment's own state
+  std::vector<Bytes> states_;  // kept ones, by tensor of the environment's own state; of a host environment: pictures
+  std::unique_ptr<HostPlay> host_;
   int64_t kept_ = 0;
   std::vector<float> shift_, scale_;
   float value_scale_[2] = {0, 1};

@@ -92,6 +92,7 @@ struct PlayedEpisodes {
 };
 
 class DeviceRollout;
+class HostPlay;
 
 // Collects rollouts with the step's weights, and hands them out as minibatches. The environments' states are part of it: saving it saves everything. On a
 // device with memory of its own, rollouts and minibatches stay there; `on_device` decides otherwise, for tests.
@@ -131,6 +132,7 @@ class Collector final : public BatchFeed {
 
   struct Times {
     double playing = 0, advantages = 0, preparing = 0, learning = 0;  // seconds; learning: from a minibatch to the end of its update
+    std::optional<double> environment;                                // its part of playing, if that can be measured: of a host environment
     int64_t rollouts = 0;                                             // in this process
   };
   const Times& times() const { return times_; }
@@ -143,6 +145,8 @@ class Collector final : public BatchFeed {
   struct Programs;
   struct Buffers;
   void make_player(bool sampled);
+  std::optional<PlayedEpisodes> play_on_host(HostPlay& game, int64_t episodes, const std::function<bool()>& stop);
+  std::vector<Type> host_outputs() const;
   void collect();
   void collect_on_device(int64_t step);
   void finish_scalars(double error, double spread);

@@ -11,6 +11,7 @@
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "ridge/trainer.h"
+#include "rl/host_game.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/player.h"
 #include "tasks/ppo/spec.h"
@@ -180,6 +181,8 @@ class PpoRun final : public TaskRun {
     };
     task.validation_data = instances_.describe();
     task.save = [this] { return collector_->save(); };
+    if (const rl::HostGame* host = rl::host_game(instances_.environment()); host && !host->can_save())
+      task.inexact = fmt::format("{} has no save(), so new episodes begin", instances_.spec().name);
     task.restore = [this](const SafetensorsFile& file) { collector_->restore(file); };
     task.texts["agent.json"] = agent_json(*policy_, instances_, args_, nullptr, nullptr);
     task.identity = {{"environment", instances_.describe()},
@@ -274,7 +277,8 @@ class PpoRun final : public TaskRun {
   void add_times(RunSummary& summary) const {
     const Collector::Times& t = collector_->times();
     const Outcome& o = summary.outcome;
-    const double environment = std::min(t.playing, t.rollouts > 0 ? environment_seconds(*step, instances_, args_) * double(t.rollouts) : 0);
+    const double environment =
+        t.environment ? *t.environment : std::min(t.playing, t.rollouts > 0 ? environment_seconds(*step, instances_, args_) * double(t.rollouts) : 0);
     summary.data_parts = {{"acting", t.playing - environment}, {"environment", environment}, {"advantages", t.advantages}, {"minibatches", t.preparing}};
     struct Part {
       const char* what;
@@ -324,7 +328,7 @@ class PpoRun final : public TaskRun {
     args_ = ppo_args(s, choice_.instances), args_.seed = seed;
   }
 
-  bool has_picture() const { return instances_.environment().render(instances_.environment_state(instances_.start(iota({1})))).defined(); }
+  bool has_picture() const { return picture_of(instances_).rank() == 3; }
 
   // An agent's weights mean something only together with the scales of what it sees and predicts.
   void begin_from(const std::string& from) {

@@ -199,7 +199,7 @@ int run_watch(const WatchArguments& arguments, const config::Resolved& s) {
   const int64_t episodes = s.setting("episodes").source == "default" ? 1 : s.get<int64_t>("episodes");
   const TrainedAgent agent = load_agent(arguments.model);
   for (const std::string& notice : agent.notices) fmt::print(stderr, "ridge: {}\n", notice);
-  if (const Instances& i = *agent.instances; !i.environment().render(i.environment_state(i.start(iota({1})))).defined())
+  if (const Instances& i = *agent.instances; picture_of(i).rank() != 3)
     fail(ErrorCode::usage, "[watch] {} has no picture: its environment does not define render(); ridge eval {} plays it", i.spec().name, arguments.model);
   const std::shared_ptr<CompiledStep::State> held = agent.hold(s.get<std::string>("device"));
   if (!arguments.gif.empty()) return record(agent, held->step, arguments, episodes), 0;
