@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ridge)
 
-install(TARGETS ridge EXPORT ridge_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ridge ridge_commands EXPORT ridge_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OBJECTS DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ridge_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY include/ridge DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT ridge_targets NAMESPACE ridge:: DESTINATION ${package_folder})

@@ -76,6 +76,7 @@ struct EnvOptions {
   int64_t noops = 0;           // the first 0 … noops decisions of an episode (drawn) are replaced by action 0
   double reward_clip = 0;      // rewards of a decision are clamped to ± this; 0: not. Episode returns are of unclipped rewards
   double reward_scale = 1;     // and then multiplied by this
+  double timeout = 60;         // seconds that a host environment may take for one call before the run ends; 0: any number
   double return_discount = 0;  // keeps a running discounted return per instance, to scale rewards by its spread; 0: not
 };
 

@@ -27,11 +27,12 @@ HostMemory observation_memory(DType dtype, std::byte* to) {
 
 }  // namespace
 
-HostInstances::HostInstances(const Instances& game, int64_t count)
+HostInstances::HostInstances(const Instances& game, int64_t count, rl::HostWatch::Report report)
     : spec_(game.spec()), options_(game.options()), count_(count), components_(spec_.actions.components()) {
   const rl::HostGame* host = rl::host_game(game.environment());
   if (!host) fail(ErrorCode::internal, "[environment] {} is tensor code", spec_.name);
   environment_ = host->make(count);
+  watch_ = std::make_unique<rl::HostWatch>(spec_.name, options_.timeout, std::move(report));
   real_ = spec_.actions.kind == ActionSpace::Kind::continuous;
   frame_bytes_ = spec_.observation.numel() * size_of(spec_.dtype);
   const auto n = size_t(count);
@@ -65,6 +66,7 @@ void HostInstances::call(const char* function, HostEnvironment::Which which, con
          function, first == last ? fmt::format("instance {}", first) : fmt::format("instances {} to {}", first, last), what);
   };
   try {
+    const rl::HostWatch::Call watched(*watch_, function, instance_[size_t(which.front())], instance_[size_t(which.back())]);
     call();
   } catch (const std::exception& e) {
     describe(e.what());

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "ridge/host_environment.h"
+#include "rl/host_watch.h"
 #include "threads/thread_team.h"
 
 namespace ridge {
@@ -18,7 +19,8 @@ class HostInstances {
     float* discounted = nullptr;       // running return, with return_discount
   };
 
-  HostInstances(const Instances& game, int64_t count);
+  // `report`: called instead of ending the process when the environment hangs.
+  HostInstances(const Instances& game, int64_t count, rl::HostWatch::Report report = {});
 
   int64_t count() const { return count_; }
   int64_t frame_bytes() const { return frame_bytes_; }
@@ -56,6 +58,7 @@ class HostInstances {
   int64_t count_, components_, frame_bytes_;
   bool real_;  // continuous actions
   std::unique_ptr<HostEnvironment> environment_;
+  std::unique_ptr<rl::HostWatch> watch_;
   uint64_t seed_ = 0;
   std::vector<int64_t> instance_, counter_, age_, noops_;
   std::vector<float> total_, discounted_;

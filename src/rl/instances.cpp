@@ -65,6 +65,7 @@ Instances::Instances(std::shared_ptr<const Environment> environment, const EnvOp
   require(options_.stack >= 1, "stack", double(options_.stack));
   require(options_.sticky >= 0 && options_.sticky < 1, "sticky", options_.sticky);
   require(options_.noops >= 0, "noops", double(options_.noops));
+  require(options_.timeout >= 0, "timeout", options_.timeout);
   require(options_.reward_clip >= 0, "reward_clip", options_.reward_clip);
   require(options_.return_discount >= 0 && options_.return_discount < 1, "return_discount", options_.return_discount);
 }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 
 #include "base/rng.h"
 #include "rl/host_game.h"
@@ -211,6 +213,33 @@ TEST(HostInstances, NameWhatAnEnvironmentDoesWrong) {
     for (int k = 0; k < 20; ++k) host.decide(team, 0, 3, reinterpret_cast<const std::byte*>(actions), {});
   });
   EXPECT_TRUE(has(range, "action 3 of instance 1") && has(range, "0 to 2"));
+}
+
+TEST(HostInstances, AWatchNamesAnEnvironmentThatHangs) {
+  std::mutex mutex;
+  std::condition_variable reported;
+  std::string message;
+  auto hang = [&](int64_t, const HostMemory&) {  // until the watch has spoken
+    std::unique_lock lock(mutex);
+    reported.wait(lock, [&] { return !message.empty(); });
+  };
+  const Instances game = sums([&](Sums& s) { s.bad_action = 2, s.on_bad = hang; });
+  EnvOptions options = game.options();
+  options.timeout = 0.02, options.noops = 0, options.sticky = 0;
+  ThreadTeam team({.threads = 1});
+  HostInstances host(Instances(game.environment_pointer(), options), 4, [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    message = text;
+    reported.notify_all();
+  });
+  host.start(team, 1, 100);
+  int64_t actions[] = {0, 1, 1, 0};
+  host.decide(team, 0, 4, reinterpret_cast<const std::byte*>(actions), {});
+  EXPECT_EQ(message, "");
+  actions[3] = 2;
+  host.decide(team, 2, 4, reinterpret_cast<const std::byte*>(actions), {});
+  EXPECT_NE(message.find("sums: step() of instances 102 to 103 has not returned for 0.02 seconds"), message.npos) << message;
+  EXPECT_NE(message.find("env_timeout=SECONDS"), message.npos) << message;
 }
 
 TEST(HostInstances, RegisteredEnvironmentsHaveNames) {

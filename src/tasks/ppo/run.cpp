@@ -36,6 +36,7 @@ Instances make_instances(const Resolved& s) {
   EnvOptions o;
   o.frame_skip = count_or(s, "frame_skip", -1), o.time_limit = count_or(s, "time_limit", -1), o.stack = count_or(s, "frame_stack", -1);
   o.sticky = s.get<double>("sticky"), o.noops = s.get<int64_t>("noops"), o.reward_clip = s.get<double>("reward_clip");
+  o.timeout = s.get<double>("env_timeout");
   if (s.get<bool>("scale_rewards") && !(s.get<double>("gamma") < 1))
     fail(ErrorCode::usage, "[ppo] scale_rewards=true needs gamma below 1, so that discounted returns stay finite");
   if (s.get<bool>("scale_rewards")) o.return_discount = s.get<double>("gamma");
