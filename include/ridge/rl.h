@@ -1,6 +1,7 @@
 // Environments for reinforcement learning as tensor code: many instances at once, compiled into the same program as the policy that plays them.
 // docs/environments.md shows how to write one.
 #pragma once
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ struct EnvSpec {
   int64_t frame_skip = 1;
   int64_t time_limit = 0;
   int64_t stack = 1;
+  // Upper bounds of the reward of a step and of the return of an episode, if they are known: targets beyond them are refused.
+  double highest_reward = std::numeric_limits<double>::infinity(), highest_return = std::numeric_limits<double>::infinity();
   std::string parameters = {};  // identifies its rules, for results: "pong 3f2a…"; empty: the name says it all
 };
 
@@ -93,6 +96,7 @@ class Instances {
   const EnvSpec& spec() const { return environment_->spec(); }
   const EnvOptions& options() const { return options_; }  // complete: every field has a value
   Shape observation_shape() const;                        // of one instance: {stack, …} where frames are stacked
+  double highest_return() const;                          // that an episode can have; infinite if unknown
   std::string describe() const;                           // one line for results: parameters, frame skip, stickiness, stack, time limit
 
   // The first state. instance: i64 [instances], numbers that are unique in the whole run.

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -34,8 +35,12 @@ int exit_code(const Outcome& outcome) {
   }
 }
 
+// The first run's time begins here.
+std::chrono::steady_clock::time_point next_start = std::chrono::steady_clock::now();
+
 RunOptions options_of(const Part& part, const config::Resolved& settings, bool json) {
   RunOptions options;
+  options.started = next_start;
   options.data = part.data, options.seed = part.seed, options.folder = part.folder, options.resume = part.begun;
   options.measure = settings.get<bool>("optimize_perf");
   if (!json)
@@ -58,6 +63,7 @@ int train_part(const Task& task, const Part& part, const config::Resolved& setti
   RunOutput output = output_of(settings, json);
   output.config = config_text(kept, part.folder);
   const RunResult result = train_in_folder(*run, settings, output);
+  next_start = std::chrono::steady_clock::now();
   if (result.outcome.state_lost_since)
     ridge::print_line(stderr, fmt::format("ridge: progress since step {} is lost: the last checkpoint could not be written", *result.outcome.state_lost_since));
   else if (!result.has_artifact)
@@ -97,7 +103,7 @@ int train_in(const Task& task, const fs::path& out, const config::Resolved& sett
              code != kOk)
       return code;
   try {  // a failure loses nothing: the same data is in the runs' folders
-    finish_experiment(out, parts, output_of(settings, json));
+    finish_experiment(out, parts, output_of(settings, json), task.report);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
     ridge::print_line(stderr, fmt::format("ridge: {}", error.what()));

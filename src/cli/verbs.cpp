@@ -64,7 +64,11 @@ Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
     std::function<config::Sources()> sources = [] { return config::Sources(); };
     if (verb.has_settings) sources = add_settings(line, keys);
     if (*verb.footer) line.footer(verb.footer);
-    return [verb, sources] { return check_model(verb), verb.run(sources()); };
+    return [verb, sources] {
+      config::Sources read = sources();
+      if (model_of(verb)) config::resolve(read), check_model(verb);  // mistakes in settings come first
+      return verb.run(std::move(read));
+    };
   }
   auto chosen = std::make_shared<Command::Run>();
   for (const Verb& below : verb.below) {

@@ -23,6 +23,7 @@ class Breakout final : public Environment {
     spec_.actions.choices = {3};
     spec_.step_draws = 1, spec_.draws_once = true;  // a pause is longer than a decision: at most one serve
     spec_.frame_skip = 4, spec_.time_limit = 10000, spec_.stack = pixels ? 4 : 1;
+    spec_.highest_return = 2 * 2 * kColumns * (7 + 4 + 1);  // two walls, each with two rows of every colour
   }
   const EnvSpec& spec() const override { return spec_; }
 

@@ -56,7 +56,7 @@ class CartPole final : public Environment {
   }
 
  private:
-  const EnvSpec spec_ = {.name = "cartpole", .observation = {4}, .actions = {.choices = {2}}, .reset_draws = 4, .time_limit = 500};
+  const EnvSpec spec_ = {.name = "cartpole", .observation = {4}, .actions = {.choices = {2}}, .reset_draws = 4, .time_limit = 500, .highest_reward = 1};
 };
 
 // Two links that hang from a pivot; a torque at the joint between them swings the end up. State: two angles and their speeds.
@@ -118,7 +118,7 @@ class Acrobot final : public Environment {
     return {s[2], s[3], -(d2 * a2 + phi1) / d1, a2};
   }
 
-  const EnvSpec spec_ = {.name = "acrobot", .observation = {6}, .actions = {.choices = {3}}, .reset_draws = 4, .time_limit = 500};
+  const EnvSpec spec_ = {.name = "acrobot", .observation = {6}, .actions = {.choices = {3}}, .reset_draws = 4, .time_limit = 500, .highest_return = 0};
 };
 
 // A pendulum that a weak motor swings up and holds. State: angle (0 is upright), angular velocity.
@@ -153,7 +153,8 @@ class Pendulum final : public Environment {
                          .observation = {3},
                          .actions = {.kind = ActionSpace::Kind::continuous, .low = {-2}, .high = {2}},
                          .reset_draws = 2,
-                         .time_limit = 200};
+                         .time_limit = 200,
+                         .highest_return = 0};
 };
 
 // A car in a valley that must swing back and forth to get up the hill. State: position, velocity.
@@ -161,7 +162,7 @@ class MountainCar final : public Environment {
  public:
   explicit MountainCar(bool continuous) : continuous_(continuous) {
     spec_.name = continuous ? "mountain-car-continuous" : "mountain-car";
-    spec_.observation = {2}, spec_.reset_draws = 1, spec_.time_limit = continuous ? 999 : 200;
+    spec_.observation = {2}, spec_.reset_draws = 1, spec_.time_limit = continuous ? 999 : 200, spec_.highest_return = continuous ? 100 : 0;
     spec_.actions = continuous ? ActionSpace{.kind = ActionSpace::Kind::continuous, .low = {-1}, .high = {1}} : ActionSpace{.choices = {3}};
   }
   const EnvSpec& spec() const override { return spec_; }

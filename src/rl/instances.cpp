@@ -83,6 +83,12 @@ bool Instances::may_truncate() const {
 
 Shape Instances::observation_shape() const { return options_.stack > 1 ? with_rows(options_.stack, spec().observation) : spec().observation; }
 
+double Instances::highest_return() const {
+  const EnvSpec& s = spec();
+  if (options_.time_limit == 0 || s.highest_reward <= 0) return s.highest_return;
+  return std::min(s.highest_return, s.highest_reward * double(options_.frame_skip) * double(options_.time_limit));
+}
+
 std::string Instances::describe() const {
   const EnvSpec& s = spec();
   std::string text = s.parameters.empty() ? s.name : s.parameters;

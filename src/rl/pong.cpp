@@ -76,6 +76,7 @@ class Pong final : public Environment {
                                   : ActionSpace{.kind = ActionSpace::Kind::discrete, .choices = {3}};
     spec_.step_draws = 1, spec_.draws_once = spec_.runs_on = true;  // a pause is longer than a decision: at most one serve, and no point after the last
     spec_.frame_skip = 4, spec_.time_limit = 10000, spec_.stack = o.pixels ? 4 : 1;
+    spec_.highest_return = kRules.points;
     spec_.parameters = spec_.name + " " + pong_hash();
   }
 

@@ -42,9 +42,12 @@ class BatchFeed {
   // Figures of the feed itself, reported with each step behind the scalars of the loss, such as the score of finished episodes. The names never change.
   virtual std::span<const std::string> scalar_names() const { return {}; }
   virtual std::span<const double> scalars() const { return {}; }
-  virtual double frames() const { return 0; }              // of an environment, per unit that the run's speed counts; 0: batches are not played
-  virtual bool may_end() const { return true; }            // whether a validation that reaches the target may end the run now
-  virtual bool wants_validation() const { return false; }  // a validation is requested, whatever the interval; asked once per group
+  virtual double frames() const { return 0; }    // of an environment, per unit that the run's speed counts; 0: batches are not played
+  virtual bool may_end() const { return true; }  // whether a validation that reaches the target may end the run now
+  // For a validation that is played: about how long one takes, in seconds; 0: unknown. A time-limited run leaves time for its last one.
+  virtual double validation_seconds() const { return 0; }
+  virtual std::string diagnosis() const { return "try a lower lr"; }  // after batches that gave non-finite steps twice: the likely cause, and what to do
+  virtual bool wants_validation() const { return false; }             // a validation is requested, whatever the interval; asked once per group
 
   // For batches held one micro-batch at a time: the tensors of the next micro-batch.
   virtual bool in_parts() const { return false; }

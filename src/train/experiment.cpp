@@ -102,7 +102,9 @@ void conclude(ExperimentRun& run) {
 
 void read_unit(ExperimentRun& run) {
   std::ifstream file(run.folder / "plan.json");
-  if (const std::string unit = word(Document::parse(file, nullptr, false), "unit"); !unit.empty()) run.unit = unit;
+  const Document plan = Document::parse(file, nullptr, false);
+  if (const std::string unit = word(plan, "unit"); !unit.empty()) run.unit = unit;
+  if (plan.is_object()) run.units_per_step = number(plan, "units_per_step").value_or(0);
 }
 
 void read_summary(ExperimentRun& run) {
@@ -125,6 +127,9 @@ void read_summary(ExperimentRun& run) {
                              {"tokens_s", &run.tokens_s},
                              {"sampled_tokens_s", &run.sampled_tokens_s}})
     if (const auto value = number(j, key)) *place = value;
+  if (const auto target = j.find("target"); target != j.end() && target->is_object())
+    if (const auto score = number(*target, "score"), units = number(*target, "units"), seconds = number(*target, "seconds"); score && units && seconds)
+      run.target = {*score, target->value("reached", nlohmann::ordered_json(false)) == true, int64_t(*units), *seconds, number(*target, "evaluation")};
   if (const auto test = j.find("test"); test != j.end() && test->is_object())
     for (const auto& [what, ignored] : test->items())
       if (const auto value = number(*test, what.c_str())) run.test.emplace_back(what, *value);

@@ -16,6 +16,15 @@ namespace ridge {
 
 using LossPoints = std::vector<std::pair<int64_t, double>>;  // step and loss, in ascending order of steps
 
+// How a run ended that was to reach a score.
+struct TargetResult {
+  double score = 0;  // to reach
+  bool reached = false;
+  int64_t units = 0;                 // until the run ended, such as an agent's decisions
+  double seconds = 0;                // from the start of the program, or of this run if others came before it
+  std::optional<double> evaluation;  // the last one
+};
+
 // The contents of a run folder. For a run that has not ended, taken from its metrics.
 struct ExperimentRun {
   std::filesystem::path folder;
@@ -27,6 +36,8 @@ struct ExperimentRun {
   std::optional<double> best_score;
   std::vector<std::pair<std::string, double>> test;  // figures on test data, the most important first: "mse", "last_value"; empty: none
   std::string device, precision, unit = "tokens";    // unit: what tokens_s counts; older folders do not say
+  double units_per_step = 0;                         // 0: unknown
+  std::optional<TargetResult> target;                // if it had one
   LossPoints train, validation;
   LossPoints train_score, scores;  // of training steps and of validations; empty if the score is the loss
   std::string damage;              // what is damaged in its summary, one line; empty: nothing

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/svg.h"
 #include "io/atomic_file.h"
+#include "train/train_text.h"
 
 namespace ridge {
 namespace {
@@ -78,12 +79,14 @@ std::vector<double> log_ticks(double low, double high) {
   return out;
 }
 
-std::string step_text(double step) { return step >= 1e4 ? fmt::format("{:g}k", step / 1e3) : fmt::format("{:g}", step); }
+std::string step_text(double step) {
+  return step >= 1e6 ? fmt::format("{:g}M", step / 1e6) : step >= 1e4 ? fmt::format("{:g}k", step / 1e3) : fmt::format("{:g}", step);
+}
 
 class PlotAxes {
  public:
-  PlotAxes(const Box& box, std::span<const std::vector<BandPoint>> bands, const Score& score)
-      : box_(box), title_(score.unit.empty() ? score.name : fmt::format("{} [{}]", score.name, score.unit)) {
+  PlotAxes(const Box& box, std::span<const std::vector<BandPoint>> bands, const Score& score, std::string x_title)
+      : box_(box), x_title_(std::move(x_title)), title_(score.unit.empty() ? score.name : fmt::format("{} [{}]", score.name, score.unit)) {
     double low = INFINITY, high = -INFINITY;
     for (const auto& band : bands)
       for (const BandPoint& p : band) {
@@ -126,14 +129,14 @@ class PlotAxes {
       picture.text({x(step), box_.y + box_.height + 20}, step_text(step), {.size = 12, .ink = Ink::muted, .anchor = Anchor::middle});
     }
     picture.line({box_.x, box_.y + box_.height}, {box_.x + box_.width, box_.y + box_.height}, {.stroke = Ink::muted});
-    picture.text({box_.x + box_.width / 2, box_.y + box_.height + 42}, "step", {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle});
+    picture.text({box_.x + box_.width / 2, box_.y + box_.height + 42}, x_title_, {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle});
     picture.text({box_.x - 54, box_.y + box_.height / 2}, logarithmic_ ? title_ + " (log scale)" : title_,
                  {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle, .turn = -90});
   }
 
  private:
   Box box_;
-  std::string title_;
+  std::string x_title_, title_;
   bool empty_ = true, logarithmic_ = false;
   double x_low_ = INFINITY, x_high_ = -INFINITY, y_low_ = 0, y_high_ = 1;
 };
@@ -148,11 +151,12 @@ void draw_band(Picture& picture, const PlotAxes& axes, const std::vector<BandPoi
     for (const Point& p : line) picture.circle(p, line.size() == 1 ? 4 : 2.5, {.fill = ink_of(series)});
 }
 
-std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& band, const Score& score) {
+std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& band, const LossPanel& panel) {
   if (band.empty()) return series.name + ": none";
-  const auto best = std::min_element(band.begin(), band.end(), [&](const BandPoint& a, const BandPoint& b) { return score.better(a.mean, b.mean); });
-  std::string text = fmt::format("{}: best {:.4f}", series.name, best->mean);
-  if (best->error > 0) text += fmt::format(" ± {:.4f} ({} runs)", best->error, series.curves.size());
+  const auto best = std::min_element(band.begin(), band.end(), [&](const BandPoint& a, const BandPoint& b) { return panel.score.better(a.mean, b.mean); });
+  const BandPoint& named = panel.names_last ? band.back() : *best;
+  std::string text = fmt::format("{}: {} {:.4f}", series.name, panel.names_last ? "last" : "best", named.mean);
+  if (named.error > 0) text += fmt::format(" ± {:.4f} ({} runs)", named.error, series.curves.size());
   return text;
 }
 
@@ -161,8 +165,7 @@ void draw_legend(Picture& picture, const Box& box, const LossPanel& panel, std::
   const std::span<const PlotSeries> series = panel.series;
   constexpr double kRow = 19, kSwatch = 26, kSize = 13, kMax = 0.62;
   std::vector<std::string> rows;
-  for (size_t i = 0; i < std::min(series.size(), kMaxNamed); ++i)
-    rows.push_back(svg::fit(legend_text(series[i], bands[i], panel.score), kMax * box.width, kSize));
+  for (size_t i = 0; i < std::min(series.size(), kMaxNamed); ++i) rows.push_back(svg::fit(legend_text(series[i], bands[i], panel), kMax * box.width, kSize));
   if (series.size() > kMaxNamed) rows.push_back(fmt::format("and {} more", series.size() - kMaxNamed));
   double width = 0;
   for (const std::string& row : rows) width = std::max(width, 1.1 * svg::text_width(row, kSize));
@@ -181,7 +184,7 @@ void draw_panel(Picture& picture, const LossPanel& panel, double top) {
   picture.text({kLeft, top + 24}, panel.title, {.size = 15, .bold = true});
   std::vector<std::vector<BandPoint>> bands;
   for (const PlotSeries& series : panel.series) bands.push_back(band_of(series.curves));
-  const PlotAxes axes(box, bands, panel.score);
+  const PlotAxes axes(box, bands, panel.score, panel.x_title);
   if (axes.empty()) {
     picture.rect(box, {.fill = Ink::panel, .stroke = Ink::rule, .radius = 8});
     picture.text({box.x + box.width / 2, box.y + box.height / 2}, "nothing was measured", {.size = 14, .ink = Ink::muted, .anchor = Anchor::middle});
@@ -197,8 +200,13 @@ LossPanel panel_of(std::span<const RunGroup> groups, std::string title, LossPoin
   for (const RunGroup& group : groups) {
     if (!score.is_loss() && group.score() != score) continue;
     PlotSeries series{group.name, {}};
-    for (const ExperimentRun& run : group.runs)
-      if (!(run.*curve).empty()) series.curves.push_back(run.*curve);
+    for (const ExperimentRun& run : group.runs) {
+      if ((run.*curve).empty()) continue;
+      series.curves.push_back(run.*curve);
+      if (!is_agent_unit(run.unit) || run.units_per_step <= 0) continue;
+      panel.x_title = "decisions";
+      for (auto& [step, value] : series.curves.back()) step = std::llround(double(step) * run.units_per_step);
+    }
     panel.series.push_back(std::move(series));
   }
   return panel;
@@ -248,6 +256,7 @@ std::vector<LossPanel> score_panels(std::span<const RunGroup> groups) {
   const Score& score = judged->score();
   std::vector<LossPanel> panels = {panel_of(groups, "Validation " + score.name, &ExperimentRun::scores, score)};
   LossPanel training = panel_of(groups, "Training " + score.name, &ExperimentRun::train_score, score);
+  training.names_last = true;  // only evaluations decide what is best
   if (std::any_of(training.series.begin(), training.series.end(), [](const PlotSeries& s) { return !s.curves.empty(); })) panels.push_back(std::move(training));
   return panels;
 }

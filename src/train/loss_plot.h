@@ -25,6 +25,8 @@ struct LossPanel {
   std::string title;
   std::vector<PlotSeries> series;
   Score score = {};  // what the curves show: gives the axis title, and whether the lowest or highest point is best
+  std::string x_title = "step";
+  bool names_last = false;  // the legend names the last value instead of the best
 };
 std::string loss_svg(const std::string& title, std::span<const LossPanel> panels);  // stacked vertically
 

@@ -80,6 +80,7 @@ std::string plan_json(const PlannedRun& run) {
   if (!run.fallback.empty()) notices.insert(notices.begin(), run.fallback);
   j["decisions"] = decisions_json(run.decisions), j["notices"] = notices;
   j["parameters"] = run.parameter_count(), j["unit"] = run.unit;
+  j["units_per_step"] = double(plan.batch) * run.trainer.tokens_per_sample;
   j["budget_bytes"] = run.budget.bytes, j["budget_reason"] = run.budget.reason, j["planned_bytes"] = run.planned_bytes, j["memory"] = memory_json(run.memory);
   if (!run.host_memory.empty()) j["host_planned_bytes"] = run.host_planned_bytes, j["host_memory"] = memory_json(run.host_memory);
   j["programs"] = programs, j["largest"] = largest, j["choices"] = plan.choices.words();

@@ -91,10 +91,10 @@ class QuietView : public RunView {
 
 bool is_quiet(const RunOutput& output) { return output.log_level == "warning" || output.log_level == "error"; }
 
-std::unique_ptr<RunView> view_for(const RunOutput& output, const std::string& unit) {
+std::unique_ptr<RunView> view_for(const RunOutput& output, const std::string& unit, const LiveFacts& facts) {
   if (!output.show) return nullptr;
   if (is_quiet(output)) return std::make_unique<QuietView>(output.log_level == "warning");
-  return stdout_view(output.json, unit);
+  return stdout_view(output.json, unit, facts);
 }
 
 bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty() || fs::exists(folder / "metrics.jsonl"); }
@@ -216,7 +216,9 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
   std::unique_ptr<TerminalView> log_view;
   std::unique_ptr<TensorboardView> events;
   std::vector<TrainerView*> views;
-  const std::unique_ptr<RunView> view = view_for(output, run.unit);
+  UtilisationWatch watch(cpu_groups(machine));
+  const LiveFacts facts{[&] { return watch.latest().seconds > 0 ? watch.latest().summary() : ""; }, run.trainer.target};
+  const std::unique_ptr<RunView> view = view_for(output, run.unit, facts);
   if (view) views.push_back(view.get());
   if (keeps) {
     run.trainer.locked = true;
@@ -225,7 +227,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
     };
     if (!run.trainer.resume) keep_config();  // identifies the folder as a run even if it is killed before its first step
     log.emplace(folder / "log.txt", run.trainer.resume);
-    log_view = std::make_unique<TerminalView>(log->screen(), run.unit);
+    log_view = std::make_unique<TerminalView>(log->screen(), run.unit, facts);
     views.push_back(log_view.get());
     if (output.tensorboard) events = std::make_unique<TensorboardView>(folder / "tensorboard");
     if (events) views.push_back(events.get());
@@ -243,7 +245,6 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
   if (output.log_level == "debug")
     for (const std::string& line : run.step->plan().decisions) outputs.on_notice(line);
 
-  UtilisationWatch watch(cpu_groups(machine));
   RunResult result;
   result.outcome = train_run(run, settings, {&outputs});
   result.summary = summary_of(run, result.outcome, cores_text(watch.overall()));
@@ -259,7 +260,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
   return result;
 }
 
-void finish_experiment(const fs::path& out, const std::vector<Part>& parts, const RunOutput& output) {
+void finish_experiment(const fs::path& out, const std::vector<Part>& parts, const RunOutput& output, const ReportRuns& report) {
   std::vector<ExperimentRun> done;
   std::vector<fs::path> folders;
   for (const Part& part : parts) done.push_back(read_experiment_run(part.folder, part.name)), folders.push_back(part.folder);
@@ -267,6 +268,10 @@ void finish_experiment(const fs::path& out, const std::vector<Part>& parts, cons
   make_run_folder(out);
   write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");
   if (folders.front() != out) write_loss_plots(out, folders);
+  if (parts.size() < 2 || !report) return;
+  const RunsReport own = report(done, terminal_width());
+  write_atomically((out / own.file).string(), own.json);
+  if (output.show && !is_quiet(output)) print_line(stdout, output.json ? own.event : "\n" + own.text);
 }
 
 }  // namespace ridge

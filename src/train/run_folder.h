@@ -47,8 +47,9 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
 // a setting and does not change the recorded source of the others.
 std::string config_text(config::Resolved settings, const std::filesystem::path& folder);
 
-// Writes the summary of several runs to the folder above them: final_info.json and plots; prints the rows if requested.
-void finish_experiment(const std::filesystem::path& out, const std::vector<Part>& parts, const RunOutput& output);
+// Writes the summary of several runs to the folder above them: final_info.json and plots, and what the task itself reports about them; prints the rows if
+// requested.
+void finish_experiment(const std::filesystem::path& out, const std::vector<Part>& parts, const RunOutput& output, const ReportRuns& report = {});
 
 void print_line(FILE* stream, const std::string& line);  // ignores a closed stream
 

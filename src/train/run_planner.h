@@ -34,7 +34,8 @@ struct RunOptions {
   std::filesystem::path folder;  // the run folder; empty: none
   bool resume = false;
   bool measure = true;  // base decisions and the expected time on measurements; false: use none, not even earlier ones
-  bool probe = false;   // measure a GPU that has not been measured yet, which takes seconds
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();  // when the run was asked for: what it reports as its time to a target
+  bool probe = false;                                                                // measure a GPU that has not been measured yet, which takes seconds
   std::function<void(const std::string& what, double done)> progress = {};
   std::shared_ptr<Backend> backend = {};      // overrides the settings, for tests
   std::function<int64_t()> free_memory = {};  // overrides what the system reports, for tests

@@ -83,6 +83,14 @@ struct BenchStep {
   std::function<Collected(TrainStep& step)> collect = {};
 };
 
+// What a task says about several runs that differ in their seeds, besides means.
+struct RunsReport {
+  std::string text;        // for people; ends with a newline
+  std::string file, json;  // for the folder of the runs
+  std::string event;       // one line of JSON
+};
+using ReportRuns = std::function<RunsReport(std::span<const ExperimentRun> runs, int width)>;
+
 struct Task {
   const char* name;
   const char* summary;  // one line
@@ -103,8 +111,9 @@ struct Task {
     std::string source = {};  // of the words: "spec ppo_pong"
   };
   Implied (*implied)(const config::Resolved& settings) = nullptr;
-  bool (*owns)(const std::filesystem::path& model) = nullptr;  // whether a run or model folder is this task's
-  bool has_data = true;                                        // false: run_name() says what is trained, and the setting `data` has no meaning
+  bool (*owns)(const std::filesystem::path& model) = nullptr;                      // whether a run or model folder is this task's
+  RunsReport (*report)(std::span<const ExperimentRun> runs, int width) = nullptr;  // at the end of an experiment; null: none
+  bool has_data = true;  // false: run_name() says what is trained, and the setting `data` has no meaning
 };
 
 // Plans a run and allocates its memory. If other programs have taken that memory meanwhile, plans again and reports it. `plan` replaces its run each time.

@@ -299,7 +299,7 @@ std::string time_split(const Progress& p, std::string_view separator) {
                      percent(std::max(0.0, 1 - playing - learning)));
 }
 
-std::string agent_live_line(const Progress& p, std::span<const double> scores, int width) {
+std::string agent_live_line(const Progress& p, std::span<const double> scores, int width, const LiveNotes& notes) {
   const std::string steps = fmt::format("{}", p.steps);
   std::vector<Field> fields = {
       {fmt::format("score {}", short_number(scalar_of(p, "score"), 2)), 0},
@@ -308,33 +308,64 @@ std::string agent_live_line(const Progress& p, std::span<const double> scores, i
       {p.tokens_s > 0 ? fmt::format("{} steps/s", count_text(p.tokens_s)) : "", 2},
       {p.frames_s > p.tokens_s ? fmt::format("{} frames/s", count_text(p.frames_s)) : "", 7},
       {time_split(p, " "), 6},
+      {notes.cores, 8},
   };
-  int rank = 8;
+  int rank = 9;
   for (const std::string& figure : agent_figures(p)) fields.push_back({figure, rank++});
+  fields.push_back({notes.target, 3});
   fields.push_back({p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 3});
   fields.push_back({scores.size() > 1 ? blanks(kMinBars) : "", 5});
   return fitted(std::move(fields), scores, width);
 }
 
-std::string agent_plain_line(const Progress& p) {
+std::string agent_plain_line(const Progress& p, const LiveNotes& notes) {
   std::string line = fmt::format("update {}: score {}, length {}, {} steps/s", p.step, short_number(scalar_of(p, "score"), 2),
                                  short_number(scalar_of(p, "length"), 0), count_text(p.tokens_s));
   if (p.frames_s > p.tokens_s) line += fmt::format(", {} frames/s", count_text(p.frames_s));
   if (const std::string split = time_split(p, ", "); !split.empty()) line += ", " + split;
   for (const std::string& figure : agent_figures(p)) line += ", " + figure;
   line += fmt::format(", lr {:.3g}", p.lr);
+  if (!notes.cores.empty()) line += ", " + notes.cores;
   if (!p.applied) line += ", skipped";
+  if (!notes.target.empty()) line += ", " + notes.target;
   if (p.steps > p.step) line += ", ETA " + clock_text(p.eta_s);
   return line;
 }
 
 }  // namespace
 
+void ScoreTrend::add(double seconds, double score) {
+  constexpr size_t kMost = 256;
+  if (!std::isfinite(score) || score == last_ || (last_ = score, ++seen_ % each_ != 0)) return;
+  if (points_.size() == kMost) {  // every second one is enough of a long run
+    for (size_t i = 0; i < kMost / 2; ++i) points_[i] = points_[2 * i + 1];
+    points_.resize(kMost / 2), each_ *= 2;
+  }
+  points_.emplace_back(seconds, score);
+}
+
+std::optional<double> ScoreTrend::until(double target, double seconds) const {
+  constexpr size_t kFewest = 8;
+  constexpr double kClearly = 4, kFarthest = 3;  // slope ÷ its standard error; times the stretch behind it
+  const size_t n = std::max(points_.size() / 3, kFewest);
+  if (points_.size() < n) return {};
+  const std::span recent(points_.data() + points_.size() - n, n);
+  double t = 0, s = 0, tt = 0, ts = 0, errors = 0;
+  for (const auto& [time, score] : recent) t += time / double(n), s += score / double(n);
+  for (const auto& [time, score] : recent) tt += (time - t) * (time - t), ts += (time - t) * (score - s);
+  const double slope = ts / tt;
+  for (const auto& [time, score] : recent) errors += std::pow(score - s - slope * (time - t), 2);
+  if (!(slope > kClearly * std::sqrt(errors / double(n - 2) / tt))) return {};
+  const double left = (target - s) / slope - (seconds - t);
+  if (!(left <= kFarthest * (seconds - recent.front().first))) return {};
+  return std::max(left, 0.0);
+}
+
 bool is_agent_unit(std::string_view unit) { return unit == "steps"; }
 std::string_view step_word(std::string_view unit) { return is_agent_unit(unit) ? "update" : "step"; }
 
-std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width) {
-  if (is_agent_unit(unit)) return agent_live_line(p, losses, width);
+std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width, const LiveNotes& notes) {
+  if (is_agent_unit(unit)) return agent_live_line(p, losses, width, notes);
   const std::string steps = fmt::format("{}", p.steps);
   std::vector<Field> fields = {
       {fmt::format("step {:>{}}/{}", p.step, steps.size(), steps), 0},
@@ -359,8 +390,8 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
   return fitted(std::move(fields), losses, width);
 }
 
-std::string plain_line(const Progress& p, std::string_view unit) {
-  if (is_agent_unit(unit)) return agent_plain_line(p);
+std::string plain_line(const Progress& p, std::string_view unit, const LiveNotes& notes) {
+  if (is_agent_unit(unit)) return agent_plain_line(p, notes);
   std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, number_text(p.loss), p.ms,
                                  without_nan_sign(p.gradient_norm), p.lr, p.tokens_s, unit);
   if (p.roof > 0) line += p.roof <= 1 ? fmt::format(", roof {:.1f} %", 100 * p.roof) : ", " + roof_text(p.roof, p.roof_others);
@@ -443,6 +474,10 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (s.nats_per_character > 0) j["nats_per_character"] = s.nats_per_character, j["bits_per_character"] = s.nats_per_character / std::numbers::ln2;
   if (s.possible) j["possible_nats_per_character"] = *s.possible;
   for (const auto& [what, value] : s.test) j["test"][what] = value;
+  if (const std::optional<TargetResult>& t = s.target) {
+    j["target"] = {{"score", t->score}, {"reached", t->reached}, {"units", t->units}, {"seconds", t->seconds}};
+    if (t->evaluation) j["target"]["evaluation"] = *t->evaluation;
+  }
   j["steps"] = o.steps, j["skipped"] = o.skipped, j["roll_backs"] = o.roll_backs;
   j["seconds"] = o.seconds, j["ms"] = o.ms, j["tokens_s"] = o.tokens_s, j["compute_tokens_s"] = o.compute_tokens_s;
   if (o.roof > 0)

@@ -11,6 +11,7 @@
 
 #include "base/decision.h"
 #include "machine/utilisation.h"
+#include "train/experiment.h"
 #include "train/training_loop.h"
 
 namespace ridge {
@@ -44,6 +45,7 @@ struct RunSummary {
   double sampled_tokens_s = 0;                             // while sampling; 0: no samples were drawn
   std::vector<std::string> results;                        // lines about the trained model, such as errors on test data
   std::vector<std::pair<std::string, double>> test;        // the same as numbers, for summary.json
+  std::optional<TargetResult> target;                      // of a run that was to reach a score
   std::string device = "cpu", precision = "fp32", cores;   // cores: cores_text()
   int threads = 0;
   int64_t planned_bytes = 0;
@@ -71,10 +73,29 @@ std::string roof_text(double roof, double others, std::string_view word = "roof"
 bool is_above_roof(double roof);
 std::string above_roof_text(double others);  // "measured while others used 40 %"
 
+// An agent's score over time: when will it reach a target?
+class ScoreTrend {
+ public:
+  void add(double seconds, double score);  // ignores unknown scores, and repeated ones
+  // Seconds until then, if the recent scores rise clearly, and their line need not be continued for long; else empty.
+  std::optional<double> until(double target, double seconds) const;
+
+ private:
+  std::vector<std::pair<double, double>> points_;
+  int64_t each_ = 1, seen_ = 0;  // one score of this many is kept; scores so far
+  double last_ = NAN;
+};
+
+// What an agent's lines show besides the figures of a step; empty texts are left out.
+struct LiveNotes {
+  std::string cores;   // "CPU 97 % (P 98 %, E 95 %)"
+  std::string target;  // "target in 0:12"
+};
+
 // One line of at most `width` columns; drops the least important items first. An agent's line begins with its score, and `losses` are its scores.
-std::string live_line(const Progress& progress, std::span<const double> losses, std::string_view unit, int width);
+std::string live_line(const Progress& progress, std::span<const double> losses, std::string_view unit, int width, const LiveNotes& notes = {});
 // The same without a width limit, in nanoGPT's format: "iter 10: loss 2.3456, time 12.34ms, …".
-std::string plain_line(const Progress& progress, std::string_view unit);
+std::string plain_line(const Progress& progress, std::string_view unit, const LiveNotes& notes = {});
 
 std::string sample_frame(int64_t step, std::string_view text, const TerminalStyle& style);
 std::string summary_text(const RunSummary& summary, std::span<const double> losses, const TerminalStyle& style);

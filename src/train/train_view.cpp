@@ -54,7 +54,10 @@ Screen stdout_screen() {
   return {write, terminal_width, on_terminal(), use_colour()};
 }
 
-TerminalView::TerminalView(Screen screen, std::string unit) : screen_(std::move(screen)), unit_(std::move(unit)) {}
+TerminalView::TerminalView(Screen screen, std::string unit, LiveFacts facts) : screen_(std::move(screen)), unit_(std::move(unit)), facts_(std::move(facts)) {}
+
+// Leaves the last column free: a terminal may wrap a full line.
+std::string TerminalView::live() const { return live_line(last_, curve_.points(), unit_, screen_.width() - 1, notes_); }
 
 TerminalStyle TerminalView::style() const { return {screen_.width(), screen_.colour}; }
 
@@ -62,15 +65,14 @@ void TerminalView::above(std::string_view lines) {
   if (!screen_.live) return write(lines);
   std::string text = shown_ ? "\r\033[K" : "";
   text += lines;
-  // Leave the last column free: a terminal may wrap a full line.
-  if (shown_) text += live_line(last_, curve_.points(), unit_, screen_.width() - 1);
+  if (shown_) text += live();
   write(text);
 }
 
 void TerminalView::begin(std::span<const Decision> decisions) { above(decision_table(decisions, style()) + "\n"); }
 
 void TerminalView::end(const RunSummary& summary) {
-  if (shown_) write("\r\033[K" + live_line(last_, curve_.points(), unit_, screen_.width() - 1) + "\n");
+  if (shown_) write("\r\033[K" + live() + "\n");
   shown_ = false;
   std::string text = "\n" + summary_text(summary, curve_.points(), style());
   if (!screen_.live) {  // lines that scripts look for; the last one is about samples
@@ -86,14 +88,24 @@ void TerminalView::end(const RunSummary& summary) {
 
 void TerminalView::on_step(const Progress& p) {
   last_ = p;
-  if (p.applied) curve_.add(is_agent_unit(unit_) ? score_in(p) : p.loss), loss_sum_ += p.loss, ++losses_;
+  const bool agent = is_agent_unit(unit_);
+  if (p.applied) curve_.add(agent ? score_in(p) : p.loss), loss_sum_ += p.loss, ++losses_;
+  if (agent) trend_.add(p.elapsed_s, score_in(p));
+  const auto look = [&] {  // only for lines that are shown
+    if (!agent) return;
+    if (facts_.cores) notes_.cores = facts_.cores();
+    const std::optional<double> left = facts_.target ? trend_.until(*facts_.target, p.elapsed_s) : std::nullopt;
+    notes_.target = left && *left < p.eta_s ? fmt::format("target in {}", clock_text(*left)) : "";
+  };
   const bool last = p.step == p.steps;
   if (screen_.live) {
     if (!p.newest || (shown_ && !last && p.elapsed_s - drawn_at_ < kRedraw && p.elapsed_s >= drawn_at_)) return;
-    write("\r\033[K" + live_line(p, curve_.points(), unit_, screen_.width() - 1));
+    look();
+    write("\r\033[K" + live());
     shown_ = true, drawn_at_ = p.elapsed_s;
   } else if (due(p, drawn_at_)) {
-    write(plain_line(p, unit_) + "\n");
+    look();
+    write(plain_line(p, unit_, notes_) + "\n");
     drawn_at_ = p.elapsed_s;
   }
 }
@@ -180,9 +192,9 @@ void JsonView::on_checkpoint(int64_t step, const std::string& folder, double sec
 
 void JsonView::on_notice(const std::string& line) { put({{"event", "notice"}, {"text", line}}); }
 
-std::unique_ptr<RunView> stdout_view(bool json, std::string unit) {
+std::unique_ptr<RunView> stdout_view(bool json, std::string unit, LiveFacts facts) {
   if (json) return std::make_unique<JsonView>();
-  return std::make_unique<TerminalView>(stdout_screen(), std::move(unit));
+  return std::make_unique<TerminalView>(stdout_screen(), std::move(unit), std::move(facts));
 }
 
 }  // namespace ridge

@@ -20,6 +20,12 @@ struct Screen {
 };
 Screen stdout_screen();
 
+// What the lines of an agent's run show besides its steps.
+struct LiveFacts {
+  std::function<std::string()> cores = {};  // how busy they are now; empty: unknown
+  std::optional<double> target = {};        // in the score
+};
+
 class RunView : public TrainerView {
  public:
   virtual void begin(std::span<const Decision> decisions) = 0;
@@ -30,7 +36,7 @@ class RunView : public TrainerView {
 // per run, and at least every ten seconds. A step that is not shown costs a few additions.
 class TerminalView : public RunView {
  public:
-  explicit TerminalView(Screen screen = stdout_screen(), std::string unit = "tokens");
+  explicit TerminalView(Screen screen = stdout_screen(), std::string unit = "tokens", LiveFacts facts = {});
 
   void begin(std::span<const Decision> decisions) override;
   void end(const RunSummary& summary) override;
@@ -45,9 +51,13 @@ class TerminalView : public RunView {
   void write(std::string_view text) { screen_.write(text), ++writes_; }
   void above(std::string_view lines);  // prints whole lines and redraws the live line below them
   TerminalStyle style() const;
+  std::string live() const;
 
   Screen screen_;
   std::string unit_;
+  LiveFacts facts_;
+  LiveNotes notes_;  // of an agent's line
+  ScoreTrend trend_;
   LossCurve curve_;
   Progress last_;
   bool shown_ = false;                             // a live line is on the screen
@@ -78,6 +88,6 @@ class JsonView : public RunView {
   int64_t writes_ = 0;
 };
 
-std::unique_ptr<RunView> stdout_view(bool json, std::string unit = "tokens");
+std::unique_ptr<RunView> stdout_view(bool json, std::string unit = "tokens", LiveFacts facts = {});
 
 }  // namespace ridge

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <deque>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -325,7 +326,7 @@ class Run {
     const Clock::time_point ready = leave(Phase::data, start);
     waited_ = feed_.waited_seconds();
     if (batch.left_out) return leave_out(after);
-    const double lr = feed_.rate(o_.schedule.rate(number));
+    const double lr = feed_.rate(o_.schedule.rate(number)) * rate_after_roll_backs();
     start = o_.before ? enter(Phase::step, number) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all pending work is waited for then anyway
     const double waited = waited_;
@@ -367,7 +368,16 @@ class Run {
     return done == o_.schedule.steps || due(state_.validation_interval, done) || due(state_.checkpoint_interval, done) || due(state_.sample_interval, done);
   }
   bool due(int64_t interval, int64_t done) const { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); }
-  bool out_of_time() const { return o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes; }
+  // The last validation of a time-limited run belongs to its time. Once up, the time stays up, even if that validation took less than expected.
+  bool out_of_time() {
+    const bool unknown = state_.validation_interval > 0 && bool(task_.validate) && validated_at_ != state_.step.attempted;
+    const double reserve = unknown ? std::max(longest_validation_, feed_.validation_seconds()) : 0;
+    return time_is_up_ = time_is_up_ || (o_.max_minutes > 0 && since(start_) + reserve > 60 * o_.max_minutes);
+  }
+  bool overdue() const { return o_.max_minutes > 0 && since(start_) > 60 * 1.1 * o_.max_minutes + 1; }
+
+  // The same weights play the same batches again, so only another rate can lead elsewhere.
+  double rate_after_roll_backs() const { return feed_.on_policy() ? std::pow(0.5, guards_.roll_backs()) : 1; }
 
   // Collects the oldest pending step; false: the run ended or rolled back.
   bool collect(Clock::time_point start) {
@@ -390,13 +400,11 @@ class Run {
     switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
       case Guards::Verdict::skipped: break;
-      case Guards::Verdict::roll_back: roll_back(); return false;
-      case Guards::Verdict::stop:
-        end(Outcome::End::diverged,
-            fmt::format("step {} was not finite again after {} roll-backs: loss {}, gradient norm {}; try a lower lr, or look at the batches {}",
-                        state_.step.attempted, Guards::kRollBacks, without_nan_sign(m.loss), without_nan_sign(m.gradient_norm), listed(guards_.offending())));
-        step_.discard(), in_flight_.clear();
+      case Guards::Verdict::roll_back:
+        if (feed_.on_policy() && std::exchange(failed_at_, state_.step.attempted) == failed_at_) return stop_diverged(m), false;
+        roll_back();
         return false;
+      case Guards::Verdict::stop: stop_diverged(m); return false;
     }
     if (m.applied) {
       if (state_.recent_losses.empty()) state_.first_loss = m.loss;
@@ -405,6 +413,16 @@ class Run {
     }
     between_steps();
     return !ended_;
+  }
+
+  void stop_diverged(const StepMetrics& m) {
+    const std::string figures = fmt::format("loss {}, gradient norm {}", without_nan_sign(m.loss), without_nan_sign(m.gradient_norm));
+    end(Outcome::End::diverged, feed_.on_policy()
+                                    ? fmt::format("step {} was not finite again, though its batch was collected again with a lower learning rate: {}; {}",
+                                                  state_.step.attempted, figures, feed_.diagnosis())
+                                    : fmt::format("step {} was not finite again after {} roll-backs: {}; try a lower lr, or look at the batches {}",
+                                                  state_.step.attempted, Guards::kRollBacks, figures, listed(guards_.offending())));
+    step_.discard(), in_flight_.clear();
   }
 
   void report(const StepMetrics& m, double lr, double seconds) {
@@ -466,8 +484,9 @@ class Run {
     rows_.cut(state_.step.attempted);
     seek();
     notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; {} ({} of {} roll-backs)", state_.step.attempted, Guards::kStrikes,
-                       feed_.on_policy() ? "their batches are collected again" : fmt::format("batches {} are skipped from now on", listed(bad)), roll_backs,
-                       Guards::kRollBacks));
+                       feed_.on_policy() ? "their batches are collected again, with half the learning rate from now on"
+                                         : fmt::format("batches {} are skipped from now on", listed(bad)),
+                       roll_backs, Guards::kRollBacks));
   }
 
   void trim(int64_t step) {
@@ -527,7 +546,7 @@ class Run {
 
   // Evaluates all validation data; empty: interrupted by a signal.
   std::optional<Validation> evaluate() {
-    if (task_.validate) return task_.validate([this] { return signals_.caught() != 0; });
+    if (task_.validate) return task_.validate([this] { return signals_.caught() != 0 || overdue(); });
     double sum = 0, count = 0;
     std::array<TrainStep::Losses::Ratio, kMaxScalars> scalars = {};
     if (buffers_.empty()) {
@@ -550,7 +569,11 @@ class Run {
     const Clock::time_point start = enter(Phase::validation);
     state_.validation_due = true;
     const std::optional<Validation> v = evaluate();
-    if (!v) return leave(Phase::validation, start), false;  // repeated first when the run is resumed
+    if (!v) {  // repeated first when the run is resumed
+      leave(Phase::validation, start);
+      if (!signals_.caught()) notice("the time limit cut off the last evaluation; it is repeated if the run is resumed");
+      return false;
+    }
     state_.validation_due = false;
     ValidationResult r;
     r.step = state_.step.attempted, r.loss = v->loss, r.scalars = v->scalars, r.scalar_names = validation_scalars();
@@ -561,6 +584,7 @@ class Run {
     state_.final_score = if_finite(r.value), validated_at_ = r.step;
     if (r.best) state_.best_score = r.value, state_.best_val_loss = loss, state_.best_step = r.step;
     r.seconds = std::chrono::duration<double>(leave(Phase::validation, start) - start).count();
+    longest_validation_ = std::max(longest_validation_, r.seconds);
     flush_reports();
     rows_.add(r);
     views_.on_validation(r);
@@ -569,7 +593,7 @@ class Run {
 
   void end(Outcome::End how, std::string reason) {
     if (ended_) return;
-    ended_ = true, out_.end = how, out_.reason = std::move(reason);
+    ended_ = true, out_.ended_at = Clock::now(), out_.end = how, out_.reason = std::move(reason);
   }
 
   void finish() {
@@ -586,6 +610,7 @@ class Run {
     }
     if (rows_.waiting()) notice("the last metrics could not be written and are lost");
     const int64_t done = state_.step.attempted, steps = o_.schedule.steps;
+    if (!ended_) out_.ended_at = Clock::now();
     if (!ended_)
       out_.reason = done > steps ? fmt::format("{} steps are done, {} are requested", done, steps)
                     : steps == 1 ? "its only step is done"
@@ -637,7 +662,9 @@ class Run {
   Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, reported_at_ = {};
   std::vector<Progress> pending_reports_, current_reports_;
   int64_t resident_ = 0, begun_at_ = 0, collected_ = 0, validated_at_ = -1;
-  double earlier_seconds_ = 0, waited_ = 0;
+  int64_t failed_at_ = -1;  // the step that the last roll-back of an on-policy run was for
+  bool time_is_up_ = false;
+  double earlier_seconds_ = 0, waited_ = 0, longest_validation_ = 0;
   double own_seconds_ = 0;                       // of all collected steps
   std::vector<std::vector<std::byte>> buffers_;  // of a validation batch
   std::vector<std::byte*> to_;

@@ -1,5 +1,6 @@
 // The training loop for all models and sources of batches: feed, step, guards, metrics, checkpoint.
 #pragma once
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -142,10 +143,11 @@ class TrainerView {
 struct Outcome {
   using End = TrainingEnd;
   End end = End::finished;
-  std::string reason;                       // one line
-  std::optional<int64_t> state_lost_since;  // set if the last checkpoint could not be written: training after this step is lost
-  int64_t steps = 0;                        // attempted in total, including earlier parts of a resumed run
-  int64_t own_steps = 0;                    // without earlier parts
+  std::string reason;                                   // one line
+  std::chrono::steady_clock::time_point ended_at = {};  // when that was certain, before the last checkpoint
+  std::optional<int64_t> state_lost_since;              // set if the last checkpoint could not be written: training after this step is lost
+  int64_t steps = 0;                                    // attempted in total, including earlier parts of a resumed run
+  int64_t own_steps = 0;                                // without earlier parts
   int64_t skipped = 0;
   int roll_backs = 0;
   double first_loss = 0, final_train_loss = 0;  // final_train_loss: mean over the last kMeanSteps steps

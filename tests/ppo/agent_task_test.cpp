@@ -1,12 +1,20 @@
 // The task of agents: a run is planned, trained, resumed with the same bits in the middle of episodes, evaluated, and learns.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "machine/expect_error.h"
 #include "ppo/agent_runs.h"
 #include "support/sanitized.h"
 
 namespace ridge {
 namespace {
+
+RunOptions unmeasured() {
+  RunOptions o;
+  o.measure = false;
+  return o;
+}
 
 TEST_F(AgentTask, ResumesWithTheSameBits) {
   for (const std::vector<std::string>& more :
@@ -159,18 +167,85 @@ TEST_F(AgentTask, AStoppedEpochChangesNothing) {
   EXPECT_EQ(all.outcome.steps, 4);
 }
 
+// Updates that target_kl leaves out count in the speed: their decisions were played.
+TEST_F(AgentTask, RatesCountUpdatesThatWereLeftOut) {
+  struct Rates : TrainerView {
+    void on_step(const Progress& p) override { all.push_back(p); }
+    std::vector<Progress> all;
+  } rates;
+  // 6 rollouts of 32 updates each, of which the first 4 are made.
+  const config::Resolved s = settings(with(kTiny, {"target_kl=1e-12", "update_epochs=8", "decisions=768", "eval_interval=none"}));
+  train_run(*start_run(find_task(kPpoName), s, unmeasured()), s, {&rates});
+  ASSERT_EQ(rates.all.size(), 6u * 4);
+  size_t compared = 0;
+  for (const Progress& now : rates.all)
+    for (const Progress& before : rates.all)
+      if (now.step - before.step == int64_t(kMedianSteps)) {
+        EXPECT_NEAR(now.wall_ms, 1e3 * (now.elapsed_s - before.elapsed_s) / double(kMedianSteps), 1e-6 * now.wall_ms) << now.step;
+        EXPECT_NEAR(now.tokens_s * now.wall_ms, 1e3 * 32 / 8, 1e-6) << "decisions of a minibatch, shared by 8 passes";
+        ++compared;
+      }
+  EXPECT_EQ(compared, 5u * 3);
+}
+
+// The budget that an error quotes has room for the rollouts too.
+TEST_F(AgentTask, TheQuotedBudgetIsEnough) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
+  auto refusal = [&](const std::string& memory) -> std::string {
+    const config::Resolved s = settings(with(kTiny, {"instances=4096", "horizon=256", "minibatch=4096", "decisions=2000000", memory}));
+    try {
+      find_task(kPpoName).plan(s, unmeasured());
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::memory) << error.what();
+      return error.what();
+    }
+  };
+  refusal("memory=1MiB");  // a process that has planned once holds more memory than before
+  const std::string text = refusal("memory=1MiB"), word = "the smallest budget that works is ";
+  ASSERT_NE(text.find(word), std::string::npos) << text;
+  const std::string enough = text.substr(text.find(word) + word.size());
+  EXPECT_EQ(refusal(enough), "") << enough;
+  EXPECT_NE(refusal(fmt::format("memory={}MiB", std::stoll(enough.substr(enough.find('=') + 1)) * 8 / 10)), "") << enough;
+}
+
 TEST_F(AgentTask, RefusesSettingsThatMakeNoSense) {
   for (const auto& [word, text] : {std::pair("minibatch=50", "minibatch=50 does not divide"),
                                    {"env=pogn", "pong"},
                                    {"steps=10", "decisions=N"},
                                    {"data=my.txt", "env=NAME"},
                                    {"network=nature", "does not fit observations"},
-                                   {"segment=4", "needs a recurrent layer"}}) {
+                                   {"segment=4", "needs a recurrent layer"},
+                                   {"recurrent_units=32", "no effect without a recurrent layer"},
+                                   {"target_loss=0.1", "target_score=X"},
+                                   {"prefetch_factor=7", "no effect on agents"},
+                                   {"target_score=501", "an episode of cartpole scores at most 500"}}) {
     const config::Resolved s = settings(with(kTiny, {word}));
     const Error error = error_of([&] { find_task(kPpoName).plan(s, {}); });
     EXPECT_EQ(error.code(), ErrorCode::usage) << word;
     EXPECT_TRUE(mentions(error.what(), text)) << error.what();
   }
+  const Error cnn = error_of([&] { find_task(kPpoName).plan(settings({"preset=pong-classic", "units=32"}), {}); });
+  EXPECT_TRUE(mentions(cnn.what(), "no effect on network=nature")) << cnn.what();
+}
+
+// No episode can score more than the bound that targets are checked against; some bounds depend on the options.
+TEST_F(AgentTask, TargetsAreBoundedByTheEnvironment) {
+  auto bound = [&](const std::vector<std::string>& words) { return make_instances(settings(words)).highest_return(); };
+  EXPECT_EQ(bound({"env=cartpole"}), 500);
+  EXPECT_EQ(bound({"env=cartpole", "time_limit=1000"}), 1000);
+  EXPECT_EQ(bound({"env=cartpole", "frame_skip=2"}), 1000);
+  EXPECT_EQ(bound({"env=cartpole", "time_limit=0"}), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(bound({"env=pong"}), 21);
+  EXPECT_EQ(bound({"env=breakout"}), 384);
+  for (const char* env : {"env=acrobot", "env=pendulum", "env=mountain-car"}) EXPECT_EQ(bound({env}), 0) << env;
+  EXPECT_EQ(bound({"env=mountain-car-continuous"}), 100);
+}
+
+TEST_F(AgentTask, TrainingHasNoInstanceOfAnEvaluation) {
+  const config::Key* const key = config::find_key("instances", config::task_bit(kPpoName));
+  ASSERT_TRUE(key);
+  EXPECT_LE(key->high, double(kFirstEvaluated)) << "instances of training are numbered from 0";
 }
 
 TEST_F(AgentTask, LearnsToBalanceAPole) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numbers>
 #include <random>
+#include <set>
 
 #include "eager/eager_device.h"
 #include "machine/expect_error.h"
@@ -409,6 +410,20 @@ TEST(Collector, EvaluationsEndAndDiffer) {
   const std::vector<float> before = q.collector->play(100, true)->returns;
   for (int64_t step = 0; step < q.args.updates(); ++step) q.batch(step);
   EXPECT_NE(before, q.collector->play(100, true)->returns) << "the same weights, other episodes";
+}
+
+// A draw is a function of seed, stream, instance and counter. Evaluations have seeds of their own, and instances that training cannot have.
+TEST(Collector, EvaluationsShareNoDraws) {
+  PpoArgs args = small_ppo();
+  args.epochs = 1, args.minibatch = args.instances * args.horizon;
+  Playing p("cartpole", {}, args);
+  std::set<uint64_t> seeds = {args.seed, ~args.seed};  // of training, and of ridge eval
+  for (int64_t rollout = 0; rollout < 20; ++rollout) {
+    EXPECT_TRUE(seeds.insert(p.collector->evaluation_seed()).second) << rollout;
+    p.batch(rollout);
+  }
+  EXPECT_GE(kFirstShown, kFirstEvaluated + 100) << "evaluations play 100 instances";
+  EXPECT_LT(kFirstShown, int64_t(1) << 32) << "an instance is the lane of its draws";
 }
 
 TEST(PpoArgs, NameSizesThatDoNotFitTogether) {

@@ -284,6 +284,24 @@ TEST(Experiment, PlotsHandleOddRuns) {
   EXPECT_NE(text.find("and 18 more"), std::string::npos);
 }
 
+// An agent's curves are over decisions; only evaluations have a best score.
+TEST(Experiment, CurvesOfAgentsAreOverDecisions) {
+  ExperimentRun run;
+  run.folder = "agent", run.unit = "steps", run.units_per_step = 64, run.score = {"score", "", true};
+  run.scores = {{10, 5}, {20, 9}, {30, 7}}, run.train_score = {{10, 4}, {20, 12}, {30, 6}}, run.train = {{10, 1}};
+  const std::vector<RunGroup> groups = group_seeds({run});
+  const std::vector<LossPanel> panels = score_panels(groups);
+  ASSERT_EQ(panels.size(), 2u);
+  for (const LossPanel& panel : panels) EXPECT_EQ(panel.series[0].curves[0].back().first, 30 * 64) << panel.title;
+  const std::string text = loss_svg("agent", panels);
+  EXPECT_NE(text.find(">decisions<"), std::string::npos);
+  EXPECT_EQ(text.find(">step<"), std::string::npos);
+  EXPECT_NE(text.find("agent: best 9.0000"), std::string::npos);
+  EXPECT_NE(text.find("agent: last 6.0000"), std::string::npos);
+  run.unit = "tokens";
+  EXPECT_EQ(train_panel(group_seeds({run})).x_title, "step");
+}
+
 TEST(Experiment, TablesFitTheWidth) {
   const test::TempFolder folder;
   const fs::path root = folder.path();

@@ -142,6 +142,8 @@ struct CorridorRun {
   std::function<void(Phase, int64_t)> before = {};
   std::function<bool(int64_t)> poison = {};
   std::optional<double> target = {};
+  double rate = 5e-2, max_minutes = 0;
+  TrainerTask::Validate validate = {};
   int restored = 0;
 
   Outcome operator()() {
@@ -155,12 +157,12 @@ struct CorridorRun {
     corridor->poison = poison;
     TrainerTask task;
     task.step = &step, task.parameters = model.parameters, task.feed = corridor;
-    task.validate = [&](const std::function<bool()>&) { return std::optional(corridor->play()); };
+    task.validate = [&](const std::function<bool()>& stop) { return validate ? validate(stop) : std::optional(corridor->play()); };
     task.validation_scalars = {"exits"}, task.score = {"exits", "%", true};
     task.save = [&] { return corridor->save(); }, task.restore = [&](const SafetensorsFile& file) { corridor->restore(file); };
     TrainerOptions o;
     o.folder = folder, o.resume = resume, o.before = before, o.handle_signals = false, o.target = target;
-    o.schedule = {Schedule::Kind::constant, 5e-2, 5e-2, 0, 40};
+    o.schedule = {Schedule::Kind::constant, rate, rate, 0, 40}, o.max_minutes = max_minutes;
     o.validation_interval = 10, o.checkpoint_interval = 8;
     const Outcome outcome = train(task, o);
     restored = corridor->restored;
@@ -216,10 +218,16 @@ TEST(OnPolicy, AnAsynchronousDeviceFinishesBeforeCollecting) {
   expect_same(host, gpu);
 }
 
-// A roll-back undoes the walkers' moves since the checkpoint along with the weights.
+// A roll-back undoes the walkers' moves since the checkpoint along with the weights, and continues with half the rate.
 TEST(OnPolicy, RollsBackItsState) {
   TempFolder folder;
-  CorridorRun{.folder = folder / "whole"}();
+  struct Crash {};
+  CorridorRun first{.folder = folder / "whole"};
+  first.before = [](Phase phase, int64_t step) {
+    if (phase == Phase::step && step == 17) throw Crash{};
+  };
+  EXPECT_THROW(first(), Crash);
+  CorridorRun{.folder = folder / "whole", .resume = true, .rate = 2.5e-2}();
   int bad = 3;
   CorridorRun rolled{.folder = folder / "rolled"};
   rolled.poison = [&](int64_t step) { return step >= 20 && bad > 0 && bad-- > 0; };
@@ -228,6 +236,34 @@ TEST(OnPolicy, RollsBackItsState) {
   const Trace a(folder / "whole"), b(folder / "rolled");
   for (const auto& [name, bytes] : a.files) EXPECT_TRUE(bytes == b.files.at(name)) << name << " differs";
   EXPECT_TRUE(b.state["left_out"].empty()) << "a position is no batch that could be left out";
+}
+
+// The same weights play the same batches: a failure that half the rate does not avoid is not tried a third time.
+TEST(OnPolicy, StopsWhenARollBackRepeats) {
+  TempFolder folder;
+  CorridorRun run{.folder = folder / "run"};
+  run.poison = [](int64_t step) { return step >= 20; };
+  const Outcome o = run();
+  EXPECT_EQ(o.end, Outcome::End::diverged);
+  EXPECT_EQ(run.restored, 1) << o.reason;
+  EXPECT_NE(o.reason.find("step 23 was not finite again, though its batch was collected again with a lower learning rate"), std::string::npos) << o.reason;
+}
+
+// Whatever a validation does, it learns when the time is over, and the run ends without it.
+TEST(OnPolicy, ATimeLimitCutsAValidationOff) {
+  TempFolder folder;
+  CorridorRun run{.folder = folder / "run", .max_minutes = 1e-9};
+  int asked = 0;
+  run.validate = [&](const std::function<bool()>& stop) {
+    for (; !stop(); ++asked)
+      if (asked > 1'000'000'000) return std::optional(Validation{});
+    return std::optional<Validation>();
+  };
+  const Outcome o = run();
+  EXPECT_EQ(o.end, Outcome::End::time);
+  EXPECT_EQ(o.steps, 1);
+  EXPECT_FALSE(o.final_score);
+  EXPECT_TRUE(Trace(folder / "run").state["validation_due"]) << "it is repeated when the run is resumed";
 }
 
 TEST(OnPolicy, StopsAtAHighTarget) {

@@ -145,6 +145,40 @@ TEST(PlainLine, PutsTheScoreOfAnAgentFirst) {
   EXPECT_TRUE(plain_line(p, "steps").starts_with("update 1200: score none, length none, 32.4k steps/s, playing")) << plain_line(p, "steps");
 }
 
+TEST(LiveLine, ShowsAnAgentsCoresAndItsTimeToTheTarget) {
+  const Progress p = some_progress();
+  const LiveNotes notes{"CPU 97 % (P 98 %, E 95 %, balance 1.03×)", "target in 0:12"};
+  for (const std::string& line : {live_line(p, {}, "steps", 200, notes), plain_line(p, "steps", notes)}) {
+    EXPECT_NE(line.find(notes.cores), std::string::npos) << line;
+    EXPECT_LT(line.find(notes.target), line.find("ETA")) << line;
+  }
+  EXPECT_EQ(live_line(p, {}, "steps", 70, notes).find("CPU"), std::string::npos) << "what is less important goes first";
+  EXPECT_NE(live_line(p, {}, "steps", 80, notes).find("target in 0:12"), std::string::npos);
+}
+
+// A time is named only if the scores rise clearly and the line through them need not be continued for long.
+TEST(ScoreTrend, NamesATimeOnlyIfTheCurveSupportsIt) {
+  ScoreTrend rising, noisy, falling, slow;
+  for (int i = 0; i < 30; ++i) {
+    const double noise = double(i * 7 % 5) - 2;
+    rising.add(i, 2 * i + 0.1 * noise), noisy.add(i, 10 * noise), falling.add(i, -i), slow.add(i, 0.01 * i);
+    rising.add(i, 2 * i + 0.1 * noise), rising.add(i, NAN);
+    if (i < 7) {
+      EXPECT_FALSE(rising.until(100, i)) << "too few scores";
+    }
+  }
+  ASSERT_TRUE(rising.until(70, 29));
+  EXPECT_NEAR(*rising.until(70, 29), 6, 0.2);
+  EXPECT_EQ(*rising.until(50, 29), 0) << "it is above the target already";
+  EXPECT_FALSE(rising.until(1000, 29)) << "far beyond what was seen";
+  EXPECT_FALSE(noisy.until(30, 29));
+  EXPECT_FALSE(falling.until(30, 29));
+  EXPECT_FALSE(slow.until(30, 29));
+  ScoreTrend lengthy;
+  for (int i = 0; i < 100'000; ++i) lengthy.add(i, i);
+  EXPECT_NEAR(*lengthy.until(110'000, 99'999), 10'001, 2) << "of a long run, some scores are enough";
+}
+
 TEST(Summary, SaysWhatAnAgentsTimeWasSpentOn) {
   RunSummary s = some_summary();
   s.unit = "steps", s.outcome.score = {"score", "", true}, s.outcome.best_score = 15.2, s.outcome.final_score = 14, s.outcome.best_step = 512;

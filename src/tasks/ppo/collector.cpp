@@ -24,7 +24,6 @@ using Bytes = std::vector<std::byte>;
 
 constexpr uint32_t kOrderStream = 0x504F;        // of the permutations; its seed is not that of the draws
 constexpr int64_t kPlayers = 100;                // instances that are evaluated
-constexpr int64_t kLongestPlayed = 10000;        // decisions of an evaluated episode without a time limit
 constexpr size_t kFigures = 4;                   // numbers of a record
 constexpr int64_t kPlayedAtOnce = 128;           // decisions
 constexpr int64_t kRolloutsBetweenRequests = 4;  // of validations
@@ -499,6 +498,29 @@ void Collector::collected(const StepMetrics& m) {
     if (kl > 2 * args_.adaptive_kl) rate_factor_ = std::max(rate_factor_ / kRateStep, kSmallestFactor);
     if (kl < args_.adaptive_kl / 2) rate_factor_ = std::min(rate_factor_ * kRateStep, kLargestFactor);
   }
+}
+
+// All evaluated instances play on until the last has finished its episode, about as fast as those of training.
+double Collector::validation_seconds() const {
+  constexpr double kLongest = 1.5;  // the longest episode against the mean
+  if (times_.rollouts == 0) return 0;
+  const double limit = double(instances_.options().time_limit > 0 ? instances_.options().time_limit : kLongestPlayed);
+  const double length = std::min(kLongest * score_.length().value_or(limit), limit);
+  return double(kPlayers) * length * times_.playing / double(times_.rollouts * args_.decisions());
+}
+
+std::string Collector::diagnosis() const {
+  const Buffers& b = *buffers_;
+  auto finite = [](const std::vector<float>& values) { return std::ranges::all_of(values, [](float v) { return std::isfinite(v); }); };
+  std::vector<float> seen(instances_.spec().dtype == DType::f32 ? b.frames.size() / sizeof(float) : 0);
+  std::memcpy(seen.data(), b.frames.data(), seen.size() * sizeof(float));
+  const std::string& name = instances_.spec().name;
+  if (device_) return "set a lower lr, a lower clip, or normalize_values=true";  // the rollout is in the device's memory
+  if (!finite(b.reward)) return fmt::format("rewards of {} are not finite: correct its step()", name);
+  if (!finite(seen)) return fmt::format("observations of {} are not finite: correct its step() or observe()", name);
+  if (!finite(b.value) || !finite(b.log_p))
+    return "the network's outputs are not finite, as its weights have become too large: set a lower lr, or a lower clip";
+  return "all that was played is finite: set a lower lr, a lower clip, or normalize_values=true";
 }
 
 void Collector::seek(int64_t position, const std::vector<int64_t>&) {

@@ -82,6 +82,7 @@ inline constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor 
 
 // Numbers of instances that are only evaluated, and only shown: their draws are not those of training.
 inline constexpr int64_t kFirstEvaluated = int64_t(1) << 24, kFirstShown = kFirstEvaluated + (int64_t(1) << 20);
+inline constexpr int64_t kLongestPlayed = 10000;  // decisions of an evaluated episode without a time limit
 
 // Episodes played by a policy as it is.
 struct PlayedEpisodes {
@@ -114,6 +115,8 @@ class Collector final : public BatchFeed {
   std::span<const double> scalars() const override { return scalars_; }
   double frames() const override { return double(instances_.options().frame_skip); }
   bool wants_validation() const override { return wants_validation_; }
+  double validation_seconds() const override;
+  std::string diagnosis() const override;
   bool may_end() const override { return !target || score_.score().value_or(-std::numeric_limits<double>::infinity()) >= *target; }
 
   // Plays episodes, the same number in each of 100 instances (one in fewer instances, if fewer are wanted), with draws of their own. Empty: `stop` returned
@@ -184,5 +187,8 @@ class Collector final : public BatchFeed {
 
 // Seconds of a rollout by random actions, without a policy: the environment's part of playing. Measured once, in a few times that long.
 double environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args);
+
+// Episodes of actions drawn uniformly, one in each of as many instances.
+PlayedEpisodes random_episodes(TrainStep& step, const Instances& instances, int64_t episodes, uint64_t seed);
 
 }  // namespace ridge

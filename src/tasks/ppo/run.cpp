@@ -16,7 +16,9 @@
 #include "tasks/ppo/player.h"
 #include "tasks/ppo/spec.h"
 #include "tasks/ppo/task.h"
+#include "tasks/ppo/trial.h"
 #include "train/checkpoint.h"
+#include "train/command_settings.h"
 
 namespace ridge {
 namespace {
@@ -96,9 +98,26 @@ Task::Implied ppo_implied(const Resolved& s) {
 
 namespace {
 
+// A setting without effect would be believed to have one.
+void refuse_unused_settings(const Resolved& s, const Instances& instances) {
+  auto refuse = [&](std::initializer_list<const char*> keys, const std::string& why) {
+    for (const char* key : keys)
+      if (is_asked(s, key)) fail(ErrorCode::usage, "[ppo] {}={} ({}) has no effect {}. Leave it out", key, s.get<std::string>(key), s.setting(key).source, why);
+  };
+  if (s.get<std::string>("recurrent") == "none") refuse({"recurrent_units"}, "without a recurrent layer: set one, such as recurrent=lstm");
+  if (const std::string network = s.get<std::string>("network"); network != "mlp")
+    refuse({"units", "layers", "activation"}, fmt::format("on network={}, whose layers are fixed; it is for network=mlp", network));
+  refuse({"target_loss"}, "on agents: the target of a run is target_score=X");
+  refuse({"prefetch_factor", "enable_async_loading"}, "on agents: what they learn from is played, not loaded");
+  const double highest = instances.highest_return();
+  if (const std::optional<double> target = s.get<std::optional<double>>("target_score"); target && *target > highest)
+    fail(ErrorCode::usage, "[ppo] target_score={:g} ({}) cannot be reached: an episode of {} scores at most {:g}", *target, s.setting("target_score").source,
+         instances.spec().name, highest);
+}
+
 class PpoRun final : public TaskRun {
  public:
-  PpoRun(const Resolved& s, const RunOptions& o) : instances_(make_instances(s)), args_(ppo_args(s)) {
+  PpoRun(const Resolved& s, const RunOptions& o) : instances_(make_instances(s)), args_(ppo_args(s)), started_(o.started) {
     for (const char* key : {"steps", "batch"})
       if (s.get<std::string>(key) != "auto")
         fail(ErrorCode::usage, "[ppo] {}={} has no meaning here: set decisions=N for the length of a run and minibatch=N for decisions per update", key,
@@ -118,6 +137,7 @@ class PpoRun final : public TaskRun {
     args_.seed = o.seed;
     seed(o.seed);
     policy_ = std::make_shared<Policy>(policy_args(s, instances_));
+    refuse_unused_settings(s, instances_);
     weights_ = ridge::parameters(*policy_);
     for (const NamedTensor& w : weights_) tensors_.push_back(*w.tensor);
     if (const std::string from = s.get<std::string>("init_from"); !from.empty() && !o.resume) begin_from(from);
@@ -208,6 +228,13 @@ class PpoRun final : public TaskRun {
       const int64_t done = o.steps / args_.updates() * args_.decisions(), skip = instances_.options().frame_skip;
       summary.results.push_back(skip > 1 ? fmt::format("{} decisions of {} frames", grouped(done), skip) : fmt::format("{} decisions", grouped(done)));
       add_times(summary);
+    }
+    if (target_ && o.own_steps > 0) {
+      TargetResult& t = summary.target.emplace();
+      t.score = *target_, t.reached = o.end == Outcome::End::target, t.units = o.steps / args_.updates() * args_.decisions(), t.evaluation = o.final_score;
+      t.seconds = o.earlier_seconds + std::chrono::duration<double>(o.ended_at - started_).count();
+      if (t.reached)
+        summary.results.push_back(fmt::format("reached {:g} after {} decisions and {} from the start", t.score, grouped(t.units), duration_text(t.seconds)));
     }
     if (last_played_.returns.size() > 1) {
       summary.results.push_back(fmt::format("score {:.2f} ± {:.2f} in {} episodes of {:.0f} decisions{}", last_played_.mean(), last_played_.interval(),
@@ -367,6 +394,7 @@ class PpoRun final : public TaskRun {
 
   Instances instances_;
   PpoArgs args_;
+  std::chrono::steady_clock::time_point started_;
   std::shared_ptr<Policy> policy_;
   std::vector<NamedTensor> weights_;  // in the order of the step's parameters
   std::vector<Tensor> tensors_;
@@ -407,6 +435,7 @@ Task ppo_task() {
           .bench_step = ppo_bench_step,
           .implied = ppo_implied,
           .owns = is_agent,
+          .report = report_agents,
           .has_data = false};
 }
 
