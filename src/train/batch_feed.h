@@ -37,8 +37,9 @@ class BatchFeed {
   // For batches that come in groups, such as the passes over what was collected once: the number of steps in a group. Validations, checkpoints and the end of
   // a run wait for the end of a group, so that a feed never has to continue in the middle of one.
   virtual int64_t group() const { return 1; }
-  virtual double rate(double scheduled) const { return scheduled; }      // the learning rate of the batch that next() returned last
-  virtual void collected(const StepMetrics& metrics) { (void)metrics; }  // called after each step
+  double rate_scale = 1;                                                          // set by the training loop: a factor of all learning rates
+  virtual double rate(double scheduled) const { return scheduled * rate_scale; }  // the learning rate of the batch that next() returned last
+  virtual void collected(const StepMetrics& metrics) { (void)metrics; }           // called after each step
   // Figures of the feed itself, reported with each step behind the scalars of the loss, such as the score of finished episodes. The names never change.
   virtual std::span<const std::string> scalar_names() const { return {}; }
   virtual std::span<const double> scalars() const { return {}; }

@@ -306,7 +306,11 @@ class Run {
     return now;
   }
 
-  void seek() { feed_.seek(state_.next_batch, state_.left_out); }
+  // After a roll-back, the same weights would collect the same batches again: only another rate can lead elsewhere.
+  void seek() {
+    if (feed_.on_policy()) feed_.rate_scale = std::pow(0.5, guards_.roll_backs());
+    feed_.seek(state_.next_batch, state_.left_out);
+  }
 
   // On an asynchronous device, a step is enqueued before the previous one is collected. All steps are collected before anything that is due
   // after a step, and before a feed makes batches with the current weights.
@@ -326,7 +330,7 @@ class Run {
     const Clock::time_point ready = leave(Phase::data, start);
     waited_ = feed_.waited_seconds();
     if (batch.left_out) return leave_out(after);
-    const double lr = feed_.rate(o_.schedule.rate(number)) * rate_after_roll_backs();
+    const double lr = feed_.rate(o_.schedule.rate(number));
     start = o_.before ? enter(Phase::step, number) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all pending work is waited for then anyway
     const double waited = waited_;
@@ -375,9 +379,6 @@ class Run {
     return time_is_up_ = time_is_up_ || (o_.max_minutes > 0 && since(start_) + reserve > 60 * o_.max_minutes);
   }
   bool overdue() const { return o_.max_minutes > 0 && since(start_) > 60 * 1.1 * o_.max_minutes + 1; }
-
-  // The same weights play the same batches again, so only another rate can lead elsewhere.
-  double rate_after_roll_backs() const { return feed_.on_policy() ? std::pow(0.5, guards_.roll_backs()) : 1; }
 
   // Collects the oldest pending step; false: the run ended or rolled back.
   bool collect(Clock::time_point start) {

@@ -78,5 +78,31 @@ TEST(MatmulBf16, NonFiniteValuesDoNotSpread) {
     }
 }
 
+// The same in every layout, and at every place of a tile: a weight's gradient is a product of a transposed input, often with an odd number of columns.
+TEST(MatmulBf16, NonFiniteValuesStayInTheirRowAndColumn) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (IsaTier tier : tiers())
+    for (int form = 0; form < 4; ++form)
+      for (const auto& [m, n, k] : {std::array<int64_t, 3>{31, 33, 17}, {7, 5, 64}, {29, 47, 32}, {14, 32, 33}, {3, 1, 40}})
+        for (double tiny : {0., 1e6})
+          for (const int64_t at : {int64_t(0), k / 2, k - 1})
+            for (const bool left : {true, false}) {
+              const MatmulDesc d = narrow(plain(m, n, k, form & 1, form & 2));
+              Case c(d, 1, {.tiny_flops = tiny});
+              const int64_t row = m - 1, column = n / 2;
+              Operand& o = left ? c.a : c.b;
+              save(o.bytes, DType::bf16, o.origin + (left ? row * d.m[0].a + at * d.k[0].a : column * d.n[0].b + at * d.k[0].b), kInf);
+              const auto got = c.run(tier);
+              int64_t spread = 0, lost = 0;
+              for (int64_t i = 0; i < m; ++i)
+                for (int64_t j = 0; j < n; ++j) {
+                  const bool finite = std::isfinite(load(got, DType::f32, c.c.origin + i * d.m[0].c + j * d.n[0].c)), own = left ? i == row : j == column;
+                  spread += !finite && !own, lost += finite && own;
+                }
+              ASSERT_EQ(spread + lost, 0) << name(tier) << " form " << form << ", " << m << "x" << n << "x" << k << ", " << (left ? "A" : "B") << " at " << at
+                                          << ": " << spread << " others are not finite, " << lost << " of its own are";
+            }
+}
+
 }  // namespace
 }  // namespace ridge::cpu

@@ -41,6 +41,9 @@ TEST(Tensors, EqualExpressionsCompileOnce) {
 TEST(Tensors, NumbersTakeTheTensorsDtype) {
   Tensor h = cast(Tensor({3}, {1, 2, 3}), DType::bf16);
   EXPECT_EQ((h * 2).dtype(), DType::bf16);
+  const Tensor whole = Tensor::zeros({3}, DType::i64);
+  EXPECT_EQ((whole + 2).dtype(), DType::f32) << "a C++ number arrives as a double";
+  EXPECT_EQ((whole + Tensor(2, DType::i64)).dtype(), DType::i64);
   EXPECT_EQ((h + 1.5).to_floats()[0], 2.5f);
 }
 

@@ -277,7 +277,7 @@ void Collector::collect_on_device(int64_t step) {
   const Clock::time_point start = Clock::now();
   if (begun_ == Clock::time_point{}) begun_ = start;
   DeviceRollout::Given given{b.shift, b.scale, b.value_scale, float(1 / std::sqrt(returns_.variance[0] + 1e-8)), float(rate_factor_), 0, {}};
-  for (int64_t i = 0; i < args_.updates(); ++i) given.rates.push_back(float(schedule ? schedule(step + i) : step_.options().optimizer.lr));
+  for (int64_t i = 0; i < args_.updates(); ++i) given.rates.push_back(float(rate_scale * (schedule ? schedule(step + i) : step_.options().optimizer.lr)));
   ++rollouts_, ++times_.rollouts;
   given.entropy = entropy_weight();
   const DeviceRollout::Results r = device_->collect(given);

@@ -109,7 +109,7 @@ class Collector final : public BatchFeed {
   bool on_policy() const override { return true; }
   bool needs_results(int64_t step) const override { return !device_ || step % args_.updates() == 0; }
   int64_t group() const override { return args_.updates(); }
-  double rate(double scheduled) const override { return scheduled * rate_factor_; }
+  double rate(double scheduled) const override { return scheduled * rate_factor_ * rate_scale; }
   void collected(const StepMetrics& metrics) override;
   std::span<const std::string> scalar_names() const override;
   std::span<const double> scalars() const override { return scalars_; }
