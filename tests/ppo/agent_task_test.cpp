@@ -255,5 +255,12 @@ TEST_F(AgentTask, LearnsToBalanceAPole) {
   EXPECT_EQ(s.outcome.end, Outcome::End::target) << s.outcome.reason;
 }
 
+TEST_F(AgentTask, LearnsPong) {
+  if (test::sanitized()) GTEST_SKIP() << "takes too long";
+  RunSummary s;  // shorter rollouts than the preset's learn more slowly in the end, but sooner
+  train({"preset=pong-state", "seed=1", "horizon=256", "minibatch=8192", "decisions=1500000", "target_score=5", "threads=1"}, s);
+  EXPECT_EQ(s.outcome.end, Outcome::End::target) << s.outcome.reason;
+}
+
 }  // namespace
 }  // namespace ridge

@@ -11,7 +11,7 @@ namespace ridge {
 std::vector<BenchRow> ppo_bench_rows(bool gpu) {
   const std::string device = gpu ? "--device cuda --modes capture" : "--modes eager compile";
   return {{"ppo/pong-state",
-           {"preset=pong-state", "instances=1024", "horizon=64", "minibatch=16384", "update_epochs=4", "layers=3", "units=64"},
+           {"preset=pong-state", "instances=1024", "horizon=64", "minibatch=16384", "update_epochs=4", "layers=3", "units=64", "activation=tanh"},
            fmt::format("torch_ppo.py --model mlp --envs 1024 -T 64 --mb 16384 {}, which has no environment", device)},
           {"ppo/pong-classic",
            {"preset=pong-classic"},

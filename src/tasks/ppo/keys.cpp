@@ -16,7 +16,7 @@ constexpr Key kPpoKeys[] = {
    .words = "pong-state|pong|pong-classic|cartpole|acrobot|pendulum|mountain-car|breakout", .used_by = kUse},
   {.name = "spec", .group = kAgent, .type = text, .initial = "", .help = "a spec file of SLM-Lab and the name of a spec in it, as FILE:NAME; other settings override it", .used_by = kUse},
   {.name = "spec_variables", .group = kAgent, .type = list, .initial = "", .help = "values for ${name} in the spec file: name=value", .used_by = kUse},
-  {.name = "network", .group = kAgent, .type = choice, .initial = "mlp", .help = "mlp for numbers; for pictures nature (three convolutions and 512 units) or small (two and 256)", .words = "mlp|nature|small", .used_by = kUse},
+  {.name = "network", .group = kAgent, .type = choice, .initial = "mlp", .help = "mlp for numbers; for pictures nature (three convolutions and 512 units) or small (two and 128)", .words = "mlp|nature|small", .used_by = kUse},
   {.name = "units", .group = kAgent, .type = integer, .initial = "64", .help = "units per layer of an mlp", .low = 1, .high = 1 << 16, .aliases = "hidden hidden_size", .used_by = kUse},
   {.name = "layers", .group = kAgent, .type = integer, .initial = "2", .help = "layers of an mlp", .low = 1, .high = 64, .used_by = kUse},
   {.name = "activation", .group = kAgent, .type = choice, .initial = "tanh", .help = "of an mlp", .words = "tanh|relu", .used_by = kUse},
@@ -60,11 +60,12 @@ constexpr Key kPpoKeys[] = {
 
 constexpr Preset kPpoPresets[] = {
     {"pong-state",
-     "env=pong network=mlp units=64 layers=3 instances=512 horizon=64 minibatch=8192 update_epochs=6 gamma=0.985 lambda=0.93 clip_range=0.3 entropy=0.001 "
-     "final_entropy=0 lr=1e-2 min_lr=0 schedule=linear normalize_values=true decisions=15000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
+     "env=pong network=mlp units=64 layers=3 activation=relu instances=128 horizon=1024 minibatch=16384 update_epochs=8 gamma=0.96 lambda=0.98 clip_range=0.3 "
+     "entropy=0.001 final_entropy=0 lr=1e-2 min_lr=0 schedule=linear normalize_values=true decisions=7000000 target_score=20 weight_decay=0 clip=1 "
+     "beta2=0.999"},
     {"pong",
-     "env=pong-pixels-42 network=small instances=64 horizon=64 minibatch=1024 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.003 lr=1e-3 schedule=constant "
-     "adaptive_kl=0.01 normalize_values=true decisions=20000000 target_score=18 weight_decay=0 clip=1 beta2=0.999"},
+     "env=pong-pixels-42 network=small instances=128 horizon=256 minibatch=4096 update_epochs=4 gamma=0.97 lambda=0.96 clip_range=0.3 entropy=0.003 lr=1.5e-3 "
+     "min_lr=0 schedule=linear normalize_values=true decisions=6000000 target_score=18 weight_decay=0 clip=1 beta2=0.999"},
     {"pong-classic",
      "env=pong-pixels network=nature instances=8 horizon=128 minibatch=256 update_epochs=4 gamma=0.99 lambda=0.95 clip_range=0.1 value_clip=0.1 entropy=0.01 "
      "lr=2.5e-4 min_lr=0 schedule=linear decisions=10000000 target_score=18 weight_decay=0 clip=0.5 beta2=0.999"},

@@ -81,11 +81,10 @@ Policy::Policy(PolicyArgs args) : args_(std::move(args)) {
         t.convolutions.push_back(orthogonal(Conv2d(channels, out, window, {{stride, stride}, {}, {}, 1}), kRootTwo));
         channels = out, height = (height - window) / stride + 1, wide = (wide - window) / stride + 1;
       };
-      if (args_.network == "nature")
-        add(32, 8, 4), add(64, 4, 2), add(64, 3, 1);
-      else
-        add(16, 8, 4), add(32, 4, 2);
-      width = args_.network == "nature" ? 512 : 256;
+      const bool nature = args_.network == "nature", fine = !nature && height < 64;  // either way 84 or 42 pixels become 20 places
+      add(nature ? 32 : 16, fine ? 4 : 8, fine ? 2 : 4);
+      nature ? (add(64, 4, 2), add(64, 3, 1)) : add(16, 4, 2);
+      width = nature ? 512 : 128;
       t.layers.push_back(orthogonal(Linear(channels * height * wide, width), kRootTwo));
     } else {
       width = seen.numel();
