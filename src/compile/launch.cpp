@@ -95,17 +95,18 @@ class Launches {
       auto number = [&](NodeId id) { return g_.shape(id).numel() == 1; };
       // Results must be program outputs or single numbers.
       if (!std::all_of(spec.stores.begin(), spec.stores.end(), [&](NodeId id) { return outputs_.count(id) || number(id); })) continue;
-      bool given = false, computed = false;
+      bool given = false, computed = false, reads = false;
       for (NodeId id : spec.members)
         for (NodeId in : g_[id].in)
           each_source(g_, plan_, in, [&](NodeId source) {
             if (std::binary_search(spec.members.begin(), spec.members.end(), source)) return;
             (g_[source].op == Op::input ? given : computed) |= g_[source].op == Op::input || !number(source);
+            reads |= g_[source].op != Op::literal;
           });
       // A tensor is best reduced while it is in the cache, unless the result is a single number.
       bool reduces = std::any_of(spec.members.begin(), spec.members.end(), [&](NodeId id) { return is_reduction(g_[id].op); });
       if (computed && reduces && !std::all_of(spec.stores.begin(), spec.stores.end(), number)) continue;
-      if (!given && !computed) continue;
+      if (reads && !given && !computed) continue;
       Similar& list = lists[{signature(spec), way[i]}];
       (computed ? list.computed : list.given).push_back(i);
     }

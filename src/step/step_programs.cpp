@@ -22,6 +22,7 @@
 #include "optim/sgd.h"
 #include "step/batch_draws.h"
 #include "step/hidden_matrices.h"
+#include "step/row_loop.h"
 
 namespace ridge {
 namespace {
@@ -331,6 +332,10 @@ std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate,
   } else {
     outputs = grads;
     outputs.insert(outputs.end(), sums.begin(), sums.end());
+  }
+  if (options_.join_samples && !options_.backend->host_memory() && options_.precision == Precision::fp32) {
+    outputs = join_rows(g, outputs, t.batch);
+    o.forward.clear();
   }
   return std::make_unique<Executable>(g, inputs, outputs, o);
 }

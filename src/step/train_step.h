@@ -61,6 +61,8 @@ struct StepOptions {
   Precision precision = Precision::fp32;  // of matrix products; parameters, moments, gradients and all other sums stay f32
   LossScaleOptions loss_scale = {};
   uint64_t seed = 0;
+  // For small networks on a GPU: what is computed sample by sample becomes one kernel, where docs/loops.md allows it and that is measured to be faster.
+  bool join_samples = false;
   std::string passes;
   Backend* backend = &default_backend();  // never null; must outlive the step
   // Arithmetic operations of matrix products in the time it takes to move one byte, as measured on the device. Called to compare splitting with

@@ -1,6 +1,8 @@
 // An agent on a GPU: how often the host starts a kernel and copies something, and that a resumed run has the same bits.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "backend/cuda/backend.h"
 #include "cuda_train/on_gpu.h"
 #include "drivers/dynamic_library.h"
@@ -32,8 +34,13 @@ struct Agent {
     for (const NamedTensor& w : weights) tensors.push_back(*w.tensor);
     const Step learnt(weights, adamw({.lr = 1e-2}), [this](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
     StepOptions o;
-    o.evaluation = false, o.backend = &backend, o.clip = 1, o.optimizer.kind = Optimizer::Kind::adamw, o.optimizer.lr = 1e-2;
+    o.evaluation = false, o.backend = &backend, o.clip = 1, o.optimizer.kind = Optimizer::Kind::adamw, o.optimizer.lr = 1e-2, o.join_samples = true;
     step = std::make_unique<TrainStep>(step_model(learnt, ppo_batch(*policy, args)), o);
+  }
+
+  void fill() {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      step->write(TrainStep::Held::parameter, i, {static_cast<const float*>(tensors[i].data()), size_t(tensors[i].size())});
   }
 
   Instances instances;
@@ -52,6 +59,10 @@ TEST(AgentLaunches, ArePlanned) {
   const std::vector<int64_t> learning = backend.launches();
   const Collector collector(*a.step, a.policy, a.tensors, a.instances, a.args);
   const std::vector<int64_t> acting(backend.launches().begin() + long(learning.size()), backend.launches().end());
+  // Layers, loss and the gradients of activations are one kernel; gradients of weights are products of the library, one launch each, or our own with a second
+  // one for partial sums.
+  EXPECT_LE(a.step->kernels().size(), 25u);
+  EXPECT_LE(std::accumulate(learning.begin(), learning.end(), int64_t(0)), 30);
   const int64_t rollout = *std::ranges::max_element(acting);
   EXPECT_LE(rollout, a.args.horizon) << "launches of a rollout of " << a.args.horizon << " decisions";
   for (const std::string& note : backend.scans()) EXPECT_EQ(note.find("unrolled"), note.npos) << note;
@@ -81,7 +92,8 @@ class AgentOnGpu : public test::OnGpu {
 // 24 bytes per update, and reads the scalars of every update and one record of finished episodes per rollout.
 TEST_F(AgentOnGpu, CopiesNoMinibatches) {
   const PpoArgs args = sizes(16, 8, 32, 2);
-  Agent a(*backend_, "cartpole", 8, 1, args);
+  Agent a(*backend_, "cartpole", 8, 2, args), on_cpu(default_backend(), "cartpole", 8, 2, args);
+  a.fill(), on_cpu.fill();
   Collector collector(*a.step, a.policy, a.tensors, a.instances, a.args);
   collector.begin();
   const int updates = int(args.updates());
@@ -93,6 +105,20 @@ TEST_F(AgentOnGpu, CopiesNoMinibatches) {
       EXPECT_EQ(collector.needs_results(rollout * updates + update + 1), update + 1 == updates) << "the host waits once per rollout";
       a.step->enqueue_in_place(batch.tensors);
       const StepMetrics m = a.step->collect();
+      if (rollout == 0 && update < 2) {  // the same gradients as on the CPU
+        std::vector<std::vector<std::byte>> values;
+        std::vector<const void*> tensors;
+        const std::vector<BatchSpec> specs = ppo_batch(*a.policy, a.args);
+        for (size_t i = 0; i < specs.size(); ++i) {
+          values.emplace_back(size_t(Type{specs[i].dtype, specs[i].shape}.bytes()));
+          backend_->download(values.back().data(), batch.tensors[i], int64_t(values.back().size()));
+        }
+        for (const auto& v : values) tensors.push_back(v.data());
+        const StepMetrics expected = on_cpu.step->run(tensors, 1e-2);
+        EXPECT_NEAR(m.loss, expected.loss, 1e-5 * (1 + std::abs(expected.loss)));
+        EXPECT_NEAR(m.gradient_norm, expected.gradient_norm, 1e-4 * expected.gradient_norm);
+        EXPECT_GT(expected.gradient_norm, 0.01);
+      }
       EXPECT_TRUE(m.applied);
       EXPECT_NEAR(m.lr, 1e-2, 1e-8);
       collector.collected(m);

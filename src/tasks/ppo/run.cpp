@@ -148,6 +148,7 @@ class PpoRun final : public TaskRun {
     for (const NamedTensor& p : weights_) needs.parameters += p.tensor->size();
     needs.copies = s.get<std::string>("checkpoint_interval") != "none" ? 3 : 1;
     needs.step = ppo_step_options(s), needs.step.seed = o.seed;
+    needs.step.join_samples = policy_->args().network == "mlp" && !policy_->has_memory();
     const Step model(weights_, needs.step.optimizer,
                      [policy = policy_, args = args_](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
     const StepModel traced = step_model(model, specs);
