@@ -1,6 +1,7 @@
 // Notices that an environment does not return.
 #pragma once
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <mutex>
