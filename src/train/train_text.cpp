@@ -132,8 +132,8 @@ void add_scores(Sections& out, const RunSummary& s, std::span<const double> scor
   const Outcome& o = s.outcome;
   for (const std::string& line : s.results) out.add(&line == s.results.data() ? "result" : "", line);
   if (o.best_score)
-    out.add("score",
-            fmt::format("best evaluation {:.2f} at update {}, last {:.2f}; in training:", *o.best_score, grouped(o.best_step), o.final_score.value_or(NAN)));
+    out.add("score", fmt::format("best evaluation {:.2f} at update {}, last {:.2f}{}", *o.best_score, grouped(o.best_step), o.final_score.value_or(NAN),
+                                 scores.size() < 2 ? "" : "; in training:"));
   add_curve(out, scores, 2, style);
 }
 

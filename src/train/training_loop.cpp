@@ -43,6 +43,8 @@ std::string listed(const std::vector<int64_t>& numbers) {
   return text;
 }
 
+std::string figures_of(const StepMetrics& m) { return fmt::format("loss {}, gradient norm {}", without_nan_sign(m.loss), without_nan_sign(m.gradient_norm)); }
+
 struct Abandoned {};  // a step, because of a signal
 
 class Run {
@@ -195,18 +197,20 @@ class Run {
            task_.restart_hint.empty() ? "start a new run without --resume, in another folder with --out DIR" : task_.restart_hint);
     RunState found = read_state(*stored);
     found.choices.emplace(kDeviceChoice, "cpu");  // default if the checkpoint does not say
-    std::string before, now;
+    std::string before, now, why;
     auto require = [&](const std::string& what, const std::string& value, const std::map<std::string, std::string>& stored) {
       if (auto it = stored.find(what); it == stored.end() || it->second != value) {
         before += fmt::format("{}{} {}", before.empty() ? "" : ", ", what, it == stored.end() ? "unknown" : it->second);
         now += fmt::format("{}{} {}", now.empty() ? "" : ", ", what, value);
+        if (const auto reason = task_.kept.find(what); reason != task_.kept.end()) why = ": " + reason->second;
       }
     };
     for (const auto& [what, value] : task_.identity) require(what, value, found.identity);
     found.settings.emplace("optimizer", "adamw");  // earlier versions had no other, or stored it
-    if (auto it = task_.settings.find("optimizer"); it != task_.settings.end()) require(it->first, it->second, found.settings);
+    for (const auto& [what, value] : task_.settings)
+      if (what == "optimizer" || (task_.kept.contains(what) && found.settings.contains(what))) require(what, value, found.settings);
     if (!before.empty())
-      fail(ErrorCode::usage, "[resume] {} was trained with {}, but {} was requested. Use the same, or {}", o_.folder.string(), before, now,
+      fail(ErrorCode::usage, "[resume] {} was trained with {}, but {} was requested{}. Use the same, or {}", o_.folder.string(), before, now, why,
            task_.restart_hint.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.restart_hint);
     std::vector<std::string> differences;
     auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now, bool complete) {
@@ -372,11 +376,12 @@ class Run {
     return done == o_.schedule.steps || due(state_.validation_interval, done) || due(state_.checkpoint_interval, done) || due(state_.sample_interval, done);
   }
   bool due(int64_t interval, int64_t done) const { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); }
-  // The last validation of a time-limited run belongs to its time. Once up, the time stays up, even if that validation took less than expected.
+  // The last validation of a time-limited run belongs to its time, and gets at most half of it. Once up, the time stays up, even if that validation took less
+  // than expected.
   bool out_of_time() {
     const bool unknown = state_.validation_interval > 0 && bool(task_.validate) && validated_at_ != state_.step.attempted;
-    const double reserve = unknown ? std::max(longest_validation_, feed_.validation_seconds()) : 0;
-    return time_is_up_ = time_is_up_ || (o_.max_minutes > 0 && since(start_) + reserve > 60 * o_.max_minutes);
+    const double limit = 60 * o_.max_minutes, reserve = unknown ? std::min(std::max(longest_validation_, feed_.validation_seconds()), limit / 2) : 0;
+    return time_is_up_ = time_is_up_ || (limit > 0 && since(start_) + reserve > limit);
   }
   bool overdue() const { return o_.max_minutes > 0 && since(start_) > 60 * 1.1 * o_.max_minutes + 1; }
 
@@ -417,7 +422,7 @@ class Run {
   }
 
   void stop_diverged(const StepMetrics& m) {
-    const std::string figures = fmt::format("loss {}, gradient norm {}", without_nan_sign(m.loss), without_nan_sign(m.gradient_norm));
+    const std::string figures = figures_of(m);
     end(Outcome::End::diverged, feed_.on_policy()
                                     ? fmt::format("step {} was not finite again, though its batch was collected again with a lower learning rate: {}; {}",
                                                   state_.step.attempted, figures, feed_.diagnosis())
@@ -445,7 +450,7 @@ class Run {
     const bool report_due = std::chrono::duration<double>(now - reported_at_).count() >= kReportSeconds || pending_reports_.size() == kMaxPendingReports;
     out_.reporting_seconds += since(now);
     if (report_due) flush_reports();
-    if (!m.applied && !m.scale_search) notice(fmt::format("step {} skipped: loss {}, gradient norm {}", done, m.loss, m.gradient_norm));
+    if (!m.applied && !m.scale_search) notice(fmt::format("step {} skipped: {}", done, figures_of(m)));
   }
 
   void flush_reports() {

@@ -92,6 +92,7 @@ struct TrainerTask {
   std::function<std::string()> sample = {};     // text to show
   std::map<std::string, std::string> identity;  // must match when the run is resumed: "vocabulary" -> "65"
   std::map<std::string, std::string> settings;  // should match for a bit-exact resume: "lr" -> "0.001"
+  std::map<std::string, std::string> kept;      // settings among these that must match, and why: "window" -> "errors so far are of other windows"
   std::map<std::string, std::string> texts;     // files saved in every checkpoint with the weights
   std::string inexact = {};                     // why a resumed run cannot repeat the bits of one that was never stopped; empty: it can
   std::string restart_hint = {};                // how to start afresh if the run cannot be resumed; empty: the command line's wording

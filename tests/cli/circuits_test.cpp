@@ -83,8 +83,12 @@ TEST(CircuitCommands, DataNamedLater) {
   EXPECT_TRUE(same.says("t.csv is the table that the model was trained on")) << same.all();
   EXPECT_EQ(sequences("data=t.csv"), sequences("threads=1"));
   EXPECT_GT(sequences("data=other.csv"), sequences("threads=1")) << "of another table, every row is a test";
-  const Answer wider = expect_words(ridge, 0, "", "train cfc --resume run window=10 steps=3");
-  EXPECT_TRUE(wider.says("not bit-exact: ") && wider.says("window was 8, is now 10")) << wider.all();
+  const Answer other = expect_words(ridge, 0, " sequences of other.csv", "eval run data=other.csv");
+  EXPECT_FALSE(other.says("test")) << "a user's own data is not the test part of a data set: " << other.all();
+  expect_refusal(ridge, 2, "leave --split out", "eval run data=other.csv --split train");
+  expect_words(ridge, 2, "was trained with window 8, but window 10 was requested: its errors so far are of other sequences",
+               "train cfc --resume run steps=3 window=10");
+  expect_words(ridge, 0, "test MSE", "train cfc --resume run steps=3 window=8");
 }
 
 }  // namespace

@@ -217,12 +217,22 @@ TEST_F(AgentTask, RefusesSettingsThatMakeNoSense) {
                                    {"network=nature", "does not fit observations"},
                                    {"segment=4", "needs a recurrent layer"},
                                    {"recurrent_units=32", "no effect without a recurrent layer"},
+                                   {"muon_momentum=0.9", "no effect on optimizer=adamw"},
+                                   {"spec_variables=a=1", "no effect without a spec file"},
+                                   {"env_timeout=5", "no effect on cartpole, which is compiled with the policy"},
                                    {"target_loss=0.1", "target_score=X"},
                                    {"prefetch_factor=7", "no effect on agents"},
                                    {"target_score=501", "an episode of cartpole scores at most 500"}}) {
     const config::Resolved s = settings(with(kTiny, {word}));
     const Error error = error_of([&] { find_task(kPpoName).plan(s, {}); });
     EXPECT_EQ(error.code(), ErrorCode::usage) << word;
+    EXPECT_TRUE(mentions(error.what(), text)) << error.what();
+  }
+  for (const auto& [first, second, text] : {std::tuple("optimizer=sgd", "beta2=0.5", "beta2=0.5 (command line) has no effect on optimizer=sgd"),
+                                            {"schedule=constant", "min_lr=1e-4", "no effect on schedule=constant"},
+                                            {"update_epochs=1", "target_kl=0.1", "no effect with update_epochs=1"},
+                                            {"eval_interval=none", "target_score=100", "no effect with eval_interval=none"}}) {
+    const Error error = error_of([&] { find_task(kPpoName).plan(settings(with(kTiny, {first, second})), {}); });
     EXPECT_TRUE(mentions(error.what(), text)) << error.what();
   }
   const Error cnn = error_of([&] { find_task(kPpoName).plan(settings({"preset=pong-classic", "units=32"}), {}); });

@@ -387,6 +387,19 @@ TEST(Collector, ContinuesFromItsSavedState) {
   }
 }
 
+// What a time-limited run keeps for its last evaluation follows the episodes seen so far, not the longest one allowed.
+TEST(Collector, ExpectsEvaluationsOfUsualLength) {
+  auto expected_length = [](const char* game, int64_t rollouts) {
+    Playing p(game, {}, small_ppo());
+    for (int64_t i = 0; i < rollouts; ++i)
+      for (int64_t update = 0; update < p.args.updates(); ++update) p.collector->next(i * p.args.updates() + update);
+    const Collector::Times& t = p.collector->times();
+    return p.collector->validation_seconds() * double(t.rollouts * p.args.decisions()) / (100 * t.playing);
+  };
+  EXPECT_DOUBLE_EQ(expected_length("pong", 1), 1000) << "no match is over; a match may take 10,000 decisions";
+  EXPECT_LT(expected_length("cartpole", 8), 100) << "a random policy balances the pole for about 20 decisions, 500 are allowed";
+}
+
 TEST(Collector, PlaysTheSameNumberOfEpisodesInEveryInstance) {
   Playing p("cartpole", {}, small_ppo());
   const std::optional<PlayedEpisodes> played = p.collector->play(150, true);

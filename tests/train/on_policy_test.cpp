@@ -116,7 +116,10 @@ class Corridor : public BatchFeed {
     return {moves / kWalkers, {100 * found / kWalkers}};
   }
 
+  double validation_seconds() const override { return expected_validation; }
+
   std::function<bool(int64_t)> poison;
+  double expected_validation = 0;
   int collected = 0, restored = 0;
 
  private:
@@ -142,7 +145,7 @@ struct CorridorRun {
   std::function<void(Phase, int64_t)> before = {};
   std::function<bool(int64_t)> poison = {};
   std::optional<double> target = {};
-  double rate = 5e-2, max_minutes = 0;
+  double rate = 5e-2, max_minutes = 0, expected_validation = 0;
   TrainerTask::Validate validate = {};
   int restored = 0;
 
@@ -154,7 +157,7 @@ struct CorridorRun {
     TrainStep step(model, options);
     start(step, model);
     const auto corridor = std::make_shared<Corridor>(step);
-    corridor->poison = poison;
+    corridor->poison = poison, corridor->expected_validation = expected_validation;
     TrainerTask task;
     task.step = &step, task.parameters = model.parameters, task.feed = corridor;
     task.validate = [&](const std::function<bool()>& stop) { return validate ? validate(stop) : std::optional(corridor->play()); };
@@ -247,6 +250,12 @@ TEST(OnPolicy, StopsWhenARollBackRepeats) {
   EXPECT_EQ(o.end, Outcome::End::diverged);
   EXPECT_EQ(run.restored, 1) << o.reason;
   EXPECT_NE(o.reason.find("step 23 was not finite again, though its batch was collected again with a lower learning rate"), std::string::npos) << o.reason;
+}
+
+// A guess about the last validation must not take all the time that was meant for training.
+TEST(OnPolicy, ATimeLimitIsNotGivenToTheValidationAlone) {
+  CorridorRun run{.folder = {}, .max_minutes = 0.01, .expected_validation = 1e9};
+  EXPECT_GT(run().steps, 1);
 }
 
 // Whatever a validation does, it learns when the time is over, and the run ends without it.

@@ -61,7 +61,7 @@ std::unique_ptr<Series> read_named(const std::string& source, const TableOptions
   const std::vector<std::string> names = generated_names();
   const std::string hint = close_hint(source, std::vector<std::string_view>(names.begin(), names.end()));
   if (error.code() != ErrorCode::io || hint.empty() || fs::exists(source, ignored)) throw;
-  throw Error(error.code(), fmt::format("{}; {}", error.what(), hint));
+  throw Error(error.code(), fmt::format("[data] {}: there is neither such a file nor such a generated data set; {}", source, hint));
 }
 
 Tensor as_input(const Tensor& dt) { return reshape(dt, {dt.shape()[0], dt.shape()[1], 1}); }
@@ -185,6 +185,7 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
       CircuitNet{Circuit(CircuitArgs::from_json(j.at("circuit").dump())), j.at("span"), j.at("input"), j.at("added"), j.value("time_scale", 1.0)});
   load_weights(*t.net, (*folder / "model.safetensors").string());
   const std::string data = source.empty() ? j.at("data").get<std::string>() : source;
+  t.other_data = !source.empty() && j.contains("fitted");
   if (j.contains("fitted")) {
     if (is_generated(data)) fail(ErrorCode::usage, "[data] the model was trained on a table; {} has other columns", data);
     TableOptions o;
@@ -192,7 +193,7 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
     t.series = read_tables(data, o);
     // Rows that the model was trained on are no test of it.
     if (o.all_test && checksum_in(t.series->identity()) == j.value("checksum", "none")) {
-      o.all_test = false;
+      o.all_test = t.other_data = false;
       t.series = read_tables(data, o);
       t.notices.push_back(fmt::format("{} is the table that the model was trained on: it is divided as in training", data));
     }

@@ -92,7 +92,8 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
 
 std::vector<std::string> CircuitReport::lines() const {
   const char* const what = classes ? "accuracy" : "MSE";
-  std::vector<std::string> out = {fmt::format("{} {} {} on {}", name(part), what, figure(error, classes), counted(sequences, "sequence"))};
+  std::vector<std::string> out = {fmt::format("{}{} {} on {}{}", other_data.empty() ? fmt::format("{} ", name(part)) : "", what, figure(error, classes),
+                                              counted(sequences, "sequence"), other_data.empty() ? "" : " of " + other_data)};
   if (best) {
     out[0] += fmt::format("; best possible {}", figure(*best, classes));
     if (!classes && *best > 0) out[0] += fmt::format(", reached within {:.3f} x", error / *best);

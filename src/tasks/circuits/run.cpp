@@ -104,6 +104,9 @@ class CircuitRun final : public TaskRun {
                             "window",    "stride", "length", "split",   "validation_share", "test_share", "muon_momentum",
                             "muon_scale"})
       task.settings[key] = s.get<std::string>(key);
+    task.kept = {{"window", "its errors so far are of other sequences"},
+                 {"stride", "its errors so far are of other sequences"},
+                 {"time_scale", "it has learnt with that scale"}};
     return task;
   }
 

@@ -44,6 +44,7 @@ struct TrainedCircuit {
   std::unique_ptr<CircuitNet> net;
   std::unique_ptr<Series> series;
   std::vector<std::string> notices;  // what was skipped or assumed, one line each
+  bool other_data = false;           // a table that the model has never seen: all of it is the test part
 };
 bool is_circuit(const std::filesystem::path& model);
 TrainedCircuit load_circuit(const std::filesystem::path& model, const std::string& source = {}, int64_t length = 0);
@@ -55,6 +56,7 @@ std::string_view checksum_in(std::string_view identity);
 // How well a model predicts a part of the data.
 struct CircuitReport {
   SeriesPart part = SeriesPart::test;
+  std::string other_data;  // instead of a part of the data that the model was trained on: a name
   bool classes = false;
   int64_t sequences = 0;
   double error = 0;            // mean squared error, or the share of right classes

@@ -56,18 +56,22 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
   if (part == 3) fail(ErrorCode::usage, "[eval] --split {} is not known; valid: test, validation, train", arguments.part);
   use_settings(settings, "eval", true);
   const TrainedCircuit trained = load_circuit(arguments.model, named_data(settings));
+  const std::string& data = trained.series->form().name;
+  if (trained.other_data && SeriesPart(part) != SeriesPart::test) fail(ErrorCode::usage, "[eval] the model has seen no part of {}; leave --split out", data);
   if (trained.series->count(SeriesPart(part)) < 1 || trained.series->count(SeriesPart(part)) > 1'000'000)
-    fail(ErrorCode::usage, "[eval] {} has no fixed {} part; use --split test", trained.series->form().name, arguments.part);
+    fail(ErrorCode::usage, "[eval] {} has no fixed {} part; use --split test", data, arguments.part);
   show_notices(trained);
-  const CircuitReport r = report_circuit(*trained.net, *trained.series, SeriesPart(part));
+  CircuitReport r = report_circuit(*trained.net, *trained.series, SeriesPart(part));
+  if (trained.other_data) r.other_data = data;
   if (arguments.json) {
-    nlohmann::ordered_json j{{"model", trained.folder.string()}, {"data", trained.series->form().name}, {"split", arguments.part}, {"sequences", r.sequences}};
+    nlohmann::ordered_json j{
+        {"model", trained.folder.string()}, {"data", data}, {"split", trained.other_data ? "all" : arguments.part}, {"sequences", r.sequences}};
     for (const auto& [what, value] : r.figures()) j[what] = value;
     if (r.classes) j["classes"] = r.outputs, j["confusion"] = r.confusion;
     std::puts(j.dump().c_str());
     return 0;
   }
-  fmt::print("{:<10}{}\n{:<10}{}: {}\n", "model", trained.folder.string(), "data", trained.series->form().name, trained.series->form().what);
+  fmt::print("{:<10}{}\n{:<10}{}: {}\n", "model", trained.folder.string(), "data", data, trained.series->form().what);
   const char* head = "result";
   for (const std::string& line : r.lines()) fmt::print("{:<10}{}\n", std::exchange(head, ""), line);
   return 0;

@@ -502,10 +502,12 @@ void Collector::collected(const StepMetrics& m) {
 
 // All evaluated instances play on until the last has finished its episode, about as fast as those of training.
 double Collector::validation_seconds() const {
-  constexpr double kLongest = 1.5;  // the longest episode against the mean
+  constexpr double kLongest = 1.5;                   // the longest episode against the mean
+  constexpr double kUnfinished = 4, kFewest = 1000;  // of episodes that all go on: times their decisions so far, at least this many
   if (times_.rollouts == 0) return 0;
   const double limit = double(instances_.options().time_limit > 0 ? instances_.options().time_limit : kLongestPlayed);
-  const double length = std::min(kLongest * score_.length().value_or(limit), limit);
+  const std::optional<double> known = score_.length_so_far();
+  const double length = std::min(known ? kLongest * *known : std::max(kUnfinished * double(times_.rollouts * args_.horizon), kFewest), limit);
   return double(kPlayers) * length * times_.playing / double(times_.rollouts * args_.decisions());
 }
 
@@ -515,12 +517,13 @@ std::string Collector::diagnosis() const {
   std::vector<float> seen(instances_.spec().dtype == DType::f32 ? b.frames.size() / sizeof(float) : 0);
   std::memcpy(seen.data(), b.frames.data(), seen.size() * sizeof(float));
   const std::string& name = instances_.spec().name;
-  if (device_) return "set a lower lr, a lower clip, or normalize_values=true";  // the rollout is in the device's memory
+  const std::string clip = step_.options().clip > 0 ? "a lower clip" : "clip=1";
+  if (device_) return fmt::format("set a lower lr, {}, or normalize_values=true", clip);  // the rollout is in the device's memory
   if (!finite(b.reward)) return fmt::format("rewards of {} are not finite: correct its step()", name);
   if (!finite(seen)) return fmt::format("observations of {} are not finite: correct its step() or observe()", name);
   if (!finite(b.value) || !finite(b.log_p))
-    return "the network's outputs are not finite, as its weights have become too large: set a lower lr, or a lower clip";
-  return "all that was played is finite: set a lower lr, a lower clip, or normalize_values=true";
+    return fmt::format("the network's outputs are not finite, as its weights have become too large: set a lower lr, or {}", clip);
+  return fmt::format("all that was played is finite: set a lower lr, {}, or normalize_values=true", clip);
 }
 
 void Collector::seek(int64_t position, const std::vector<int64_t>&) {

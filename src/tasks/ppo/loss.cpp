@@ -123,6 +123,12 @@ std::optional<double> EpisodeScore::score() const {
 }
 std::optional<double> EpisodeScore::length() const { return score() ? std::optional(mean_of(lengths_)) : std::nullopt; }
 
+std::optional<double> EpisodeScore::length_so_far() const {
+  std::vector<float> finished;
+  std::ranges::copy_if(lengths_, std::back_inserter(finished), [](float length) { return length > 0; });
+  return finished.empty() ? std::nullopt : std::optional(mean_of(finished));
+}
+
 double PlayedEpisodes::mean() const { return mean_of(returns); }
 double PlayedEpisodes::mean_length() const { return mean_of(lengths); }
 double PlayedEpisodes::deviation() const {

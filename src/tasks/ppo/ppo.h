@@ -66,6 +66,7 @@ class EpisodeScore {
   EpisodeScore(int64_t instances, int64_t episodes = 100);
   void add(int64_t instance, float episode_return, float length);
   std::optional<double> score() const, length() const;  // once every instance has finished its quota
+  std::optional<double> length_so_far() const;          // of the episodes that have finished, if any has
   int64_t quota() const { return quota_; }
   std::vector<float>& returns() { return returns_; }
   std::vector<float>& lengths() { return lengths_; }

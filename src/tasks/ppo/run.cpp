@@ -101,12 +101,22 @@ namespace {
 // A setting without effect would be believed to have one.
 void refuse_unused_settings(const Resolved& s, const Instances& instances) {
   auto refuse = [&](std::initializer_list<const char*> keys, const std::string& why) {
-    for (const char* key : keys)
-      if (is_asked(s, key)) fail(ErrorCode::usage, "[ppo] {}={} ({}) has no effect {}. Leave it out", key, s.get<std::string>(key), s.setting(key).source, why);
+    for (const char* key : keys)  // a resumed run's own settings were accepted
+      if (is_asked(s, key) && (!s.get<bool>("resume") || s.setting(key).source == "command line"))
+        fail(ErrorCode::usage, "[ppo] {}={} ({}) has no effect {}. Leave it out", key, s.get<std::string>(key), s.setting(key).source, why);
   };
   if (s.get<std::string>("recurrent") == "none") refuse({"recurrent_units"}, "without a recurrent layer: set one, such as recurrent=lstm");
   if (const std::string network = s.get<std::string>("network"); network != "mlp")
     refuse({"units", "layers", "activation"}, fmt::format("on network={}, whose layers are fixed; it is for network=mlp", network));
+  const std::string optimizer = s.get<std::string>("optimizer");
+  if (optimizer == "sgd") refuse({"beta2", "adam_epsilon"}, "on optimizer=sgd, which has only a momentum, beta1");
+  if (optimizer != "muon") refuse({"muon_momentum", "muon_scale"}, fmt::format("on optimizer={}", optimizer));
+  if (s.get<std::string>("schedule") == "constant") refuse({"min_lr"}, "on schedule=constant: the rate does not fall");
+  if (s.get<int64_t>("update_epochs") == 1) refuse({"target_kl"}, "with update_epochs=1: there is no later epoch to leave out");
+  if (s.get<std::string>("spec").empty()) refuse({"spec_variables"}, "without a spec file: set spec=FILE:NAME");
+  if (!instances.on_host())
+    refuse({"env_timeout"}, fmt::format("on {}, which is compiled with the policy; it is for host environments", instances.spec().name));
+  if (s.get<std::string>("eval_interval") == "none") refuse({"target_score"}, "with eval_interval=none: an evaluation must confirm the target");
   refuse({"target_loss"}, "on agents: the target of a run is target_score=X");
   refuse({"prefetch_factor", "enable_async_loading"}, "on agents: what they learn from is played, not loaded");
   const double highest = instances.highest_return();
@@ -174,7 +184,7 @@ class PpoRun final : public TaskRun {
     read_intervals(s, trainer);
     trainer.schedule = schedule_;
     trainer.tokens_per_sample = double(args_.segment) / double(args_.epochs);
-    target_ = s.get<std::optional<double>>("target_score");
+    if (trainer.validate) target_ = s.get<std::optional<double>>("target_score");
     if (target_) trainer.target = *target_ - kTargetMargin;
     describe(s, planner);
   }
