@@ -83,6 +83,7 @@ class Run {
     out_.resumed = o_.resume;
     pending_reports_.reserve(kMaxPendingReports), current_reports_.reserve(kMaxPendingReports);
     loop_start_ = Clock::now();
+    group_start_ = loop_start_;
     wall_.start(loop_start_);
     try {
       run();
@@ -381,7 +382,7 @@ class Run {
   bool out_of_time() {
     const bool unknown = state_.validation_interval > 0 && bool(task_.validate) && validated_at_ != state_.step.attempted;
     const double limit = 60 * o_.max_minutes, reserve = unknown ? std::min(std::max(longest_validation_, feed_.validation_seconds()), limit / 2) : 0;
-    return time_is_up_ = time_is_up_ || (limit > 0 && since(start_) + reserve > limit);
+    return time_is_up_ = time_is_up_ || (limit > 0 && since(start_) + group_seconds_ + reserve > limit);
   }
   bool overdue() const { return o_.max_minutes > 0 && since(start_) > 60 * 1.1 * o_.max_minutes + 1; }
 
@@ -508,6 +509,7 @@ class Run {
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim(done);
     if (step_.pending() > 0) return;  // nothing else is due, or the step would have been collected
     if (done % group_ != 0 && done != o_.schedule.steps) return;
+    if (group_ > 1) group_seconds_ = since(group_start_);  // the next group takes about as long, and would be finished before the run ends
     // A time-limited run still ends with a validation loss.
     const bool older = bool(task_.validate) && validated_at_ != done;  // the weights have changed since their score was measured
     const bool unknown = state_.validation_interval > 0 && (!state_.final_score || older) && out_of_time() && !signals_.caught();
@@ -520,6 +522,7 @@ class Run {
     if (best || regular) save(best, !regular);
     if (checkpoints_.failed() >= kMaxFailedSaves && done < o_.schedule.steps)
       end(Outcome::End::unsaved, fmt::format("{} checkpoints in a row could not be written", kMaxFailedSaves));
+    group_start_ = Clock::now();
   }
 
   void take_sample() {
@@ -665,12 +668,12 @@ class Run {
   std::deque<InFlight> in_flight_;  // steps enqueued but not yet collected
   RunningMedian pace_;
   WallPace wall_;
-  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, reported_at_ = {};
+  Clock::time_point start_, loop_start_, group_start_, memory_read_ = {}, last_collected_ = {}, reported_at_ = {};
   std::vector<Progress> pending_reports_, current_reports_;
   int64_t resident_ = 0, begun_at_ = 0, collected_ = 0, validated_at_ = -1;
   int64_t failed_at_ = -1;  // the step that the last roll-back of an on-policy run was for
   bool time_is_up_ = false;
-  double earlier_seconds_ = 0, waited_ = 0, longest_validation_ = 0;
+  double earlier_seconds_ = 0, waited_ = 0, longest_validation_ = 0, group_seconds_ = 0;
   double own_seconds_ = 0;                       // of all collected steps
   std::vector<std::vector<std::byte>> buffers_;  // of a validation batch
   std::vector<std::byte*> to_;

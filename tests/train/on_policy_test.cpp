@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "step/read_program.h"
@@ -117,9 +118,11 @@ class Corridor : public BatchFeed {
   }
 
   double validation_seconds() const override { return expected_validation; }
+  int64_t group() const override { return together; }
 
   std::function<bool(int64_t)> poison;
   double expected_validation = 0;
+  int64_t together = 1;
   int collected = 0, restored = 0;
 
  private:
@@ -146,6 +149,7 @@ struct CorridorRun {
   std::function<bool(int64_t)> poison = {};
   std::optional<double> target = {};
   double rate = 5e-2, max_minutes = 0, expected_validation = 0;
+  int64_t group = 1;
   TrainerTask::Validate validate = {};
   int restored = 0;
 
@@ -157,7 +161,7 @@ struct CorridorRun {
     TrainStep step(model, options);
     start(step, model);
     const auto corridor = std::make_shared<Corridor>(step);
-    corridor->poison = poison, corridor->expected_validation = expected_validation;
+    corridor->poison = poison, corridor->expected_validation = expected_validation, corridor->together = group;
     TrainerTask task;
     task.step = &step, task.parameters = model.parameters, task.feed = corridor;
     task.validate = [&](const std::function<bool()>& stop) { return validate ? validate(stop) : std::optional(corridor->play()); };
@@ -256,6 +260,15 @@ TEST(OnPolicy, StopsWhenARollBackRepeats) {
 TEST(OnPolicy, ATimeLimitIsNotGivenToTheValidationAlone) {
   CorridorRun run{.folder = {}, .max_minutes = 0.01, .expected_validation = 1e9};
   EXPECT_GT(run().steps, 1);
+}
+
+// A group of steps that has begun is finished, so one that does not fit into the time that is left does not begin.
+TEST(OnPolicy, ATimeLimitIncludesTheLastGroup) {
+  CorridorRun run{.folder = {}, .max_minutes = 0.15 / 60, .group = 5};
+  run.before = [](Phase phase, int64_t) {
+    if (phase == Phase::step) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  EXPECT_EQ(run().steps, 5);
 }
 
 // Whatever a validation does, it learns when the time is over, and the run ends without it.
