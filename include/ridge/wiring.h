@@ -57,6 +57,7 @@ class Wiring {
 
   std::string json() const;                        // every synapse, so that loading it does not depend on a seed
   static Wiring from_json(std::string_view text);  // ErrorCode::io names the place and the number
+  static Wiring load(const std::string& path);     // the same from a file
 
  private:
   enum class Kind { given, full, random, ncp };

@@ -13,7 +13,6 @@
 #include "cli/wiring_picture.h"
 #include "config/words.h"
 #include "io/atomic_file.h"
-#include "io/mapped_file.h"
 #include "ridge/wiring.h"
 
 namespace ridge::cli {
@@ -27,21 +26,12 @@ struct WiringArguments {
 
 constexpr int64_t kUsualInputs = 4;
 
-Wiring load_wiring(const std::string& path) {
-  const MappedFile file(path);
-  try {
-    return Wiring::from_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
-  }
-}
-
 Wiring make_wiring(const WiringArguments& arguments) {
   const std::string& words = arguments.wiring;
   std::error_code ignored;
   if (const bool is_file = !Wiring::is_kind(words) && std::filesystem::exists(words, ignored); is_file) {
     if (arguments.seed >= 0) fail(ErrorCode::usage, "[wiring] {} has its synapses already; --seed {} cannot change them", words, arguments.seed);
-    Wiring wiring = load_wiring(words);
+    Wiring wiring = Wiring::load(words);
     if (arguments.inputs > 0) wiring.build(arguments.inputs);
     return wiring;
   }
@@ -132,7 +122,7 @@ int show_wiring(const WiringArguments& arguments) {
   if (!arguments.out.empty() && arguments.out == arguments.svg) fail(ErrorCode::usage, "[wiring] --svg and --out name the same file {}", arguments.out);
   if (std::filesystem::exists(arguments.out, ignored)) {
     try {
-      load_wiring(arguments.out);
+      Wiring::load(arguments.out);
     } catch (const Error&) {
       fail(ErrorCode::usage, "[wiring] {} exists and is not a wiring, so it is not replaced; give another name", arguments.out);
     }

@@ -11,6 +11,8 @@
 
 namespace ridge {
 
+std::string csv_field(const std::string& text);  // as a field of a table: quoted if it has to be
+
 class CsvReader {
  public:
   explicit CsvReader(const std::string& path);  // reads the header. ErrorCode::io: not readable, empty, or not such a table

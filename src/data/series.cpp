@@ -226,4 +226,31 @@ SeriesBaselines series_baselines(const Series& series, SeriesPart part, int64_t 
   return {last / targets, rows > 0 ? std::optional(linear / targets) : std::nullopt};
 }
 
+std::string_view name(SeriesPart part) {
+  constexpr std::string_view names[] = {"train", "validation", "test"};
+  return names[size_t(part)];
+}
+
+bool SeriesForm::feeds_back() const {
+  return std::any_of(feedback.begin(), feedback.end(), [](int64_t i) { return i >= 0; });
+}
+
+std::vector<size_t> SeriesForm::given() const {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (std::find(feedback.begin(), feedback.end(), int64_t(i)) == feedback.end() && std::find(masks.begin(), masks.end(), int64_t(i)) == masks.end())
+      out.push_back(i);
+  return out;
+}
+
+std::function<std::string(double)> Series::time_labels() const {
+  if (!form_.dates) return {};
+  return [this](double time) { return time_text(time); };
+}
+
+std::string_view checksum_in(std::string_view identity) {
+  const size_t open = identity.rfind('(');
+  return open == identity.npos || !identity.ends_with(')') ? std::string_view() : identity.substr(open);
+}
+
 }  // namespace ridge

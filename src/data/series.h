@@ -1,6 +1,7 @@
 // Sequences for recurrent models: numbers at regular or irregular times, with targets for some or all steps.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 namespace ridge {
 
 enum class SeriesPart { train, validation, test };
+std::string_view name(SeriesPart part);
 
 // What the sequences of a data set look like.
 struct SeriesForm {
@@ -20,10 +22,12 @@ struct SeriesForm {
   std::vector<std::string> inputs;   // names, one per number of a step
   std::vector<std::string> outputs;  // predicted numbers or, if `classes`, the classes
   bool classes = false;
-  bool timed = false;               // steps cover different times
-  std::vector<int64_t> feedback;    // for each output the input that it predicts for the next step; -1, or empty: none
-  bool dates = false;               // times are dates
-  std::vector<int64_t> masks = {};  // for each input the input that says whether its value is known; -1, or empty: none
+  bool timed = false;                 // steps cover different times
+  std::vector<int64_t> feedback;      // for each output the input that it predicts for the next step; -1, or empty: none
+  bool dates = false;                 // times are dates
+  std::vector<int64_t> masks = {};    // for each input the input that says whether its value is known; -1, or empty: none
+  bool feeds_back() const;            // some output predicts an input
+  std::vector<size_t> given() const;  // inputs that are neither predicted nor masks: a forecast must get them from elsewhere
 };
 
 // One sequence in the caller's memory. Steps beyond its end are 0 and have no target.
@@ -54,12 +58,16 @@ class Series {
   virtual std::vector<double> times(SeriesPart part, int64_t number, const SeriesSample& sample) const;
   virtual double interval() const { return 1; }
   virtual std::string time_text(double time) const;
+  std::function<std::string(double)> time_labels() const;               // of pictures: dates; empty for numbers
   const std::vector<std::string>& notices() const { return notices_; }  // decisions that its user should know about
 
  protected:
   SeriesForm form_;
   std::vector<std::string> notices_;
 };
+
+// Of an identity, "weather.csv (0123456789abcdef)", the part that depends on the content only; empty: none.
+std::string_view checksum_in(std::string_view identity);
 
 // Made on the spot: sequence n is a function of (seed, n). `length` 0: the default. ErrorCode::usage for a length that the data set cannot have.
 bool is_generated(const std::string& name);
@@ -77,10 +85,12 @@ struct TableOptions {
   std::string decimal = "auto";          // point or comma
   std::string date_order = "auto";       // dmy or mdy, of dates that end with the year
   std::string fitted = {};  // of the data set that a model was trained with: columns, windows, parts and scale are the same, and given ones do not count
-  bool all_test = false;    // no row is for training
+  bool all_test = false;    // no row is for training, except in the table with this checksum: rows that a model was trained on are no test of it
+  std::string trained_on = {};
 };
-std::unique_ptr<Series> read_tables(const std::string& source, const TableOptions& options);  // ErrorCode::io with file, line and column
-std::string table_paths(const std::string& source);                                           // the same source, independent of the working folder
+// ErrorCode::io with file, line and column, or with the generated data set that was probably meant.
+std::unique_ptr<Series> read_tables(const std::string& source, const TableOptions& options);
+std::string table_paths(const std::string& source);  // the same source, independent of the working folder
 
 // Batches: x [B, T, inputs], dt [B, T], then y and weight [B, T, outputs], or label [B, T]. For training, endless and in an order that depends on the seed.
 std::unique_ptr<BatchSource> training_series(const Series& series, int64_t batch, uint64_t seed);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -26,6 +27,7 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
   using namespace svg;
   constexpr double kWide = 960, kHeader = 76, kPanel = 200, kMarginLeft = 72, kMarginRight = 28, kInner = 140;
   constexpr size_t kDots = 120;  // more would cover the curves
+  panels = panels.first(std::min<size_t>(panels.size(), 6));
   Picture picture(kWide, kHeader + kPanel * double(panels.size()), title, subtitle);
   picture.text({24, 34}, fit(title, kWide - 330, 20, true), {.size = 20, .bold = true});
   picture.text({24, 58}, fit(subtitle, kWide - 48, 13), {.size = 13, .ink = Ink::muted});
@@ -82,6 +84,21 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
     curve(panel.prediction, {.stroke = Ink::amber, .width = 2, .dashes = "6 3"});
   }
   return picture.str();
+}
+
+std::vector<SeriesPanel> series_panels(const SeriesForm& form) {
+  std::vector<SeriesPanel> panels;
+  for (const std::string& name : form.outputs) panels.push_back({name, {}, {}, {}});
+  return panels;
+}
+
+void add_step(std::vector<SeriesPanel>& panels, const Series& series, const SeriesSample& sample, size_t step, double time, const float* outputs) {
+  for (size_t o = 0; o < panels.size(); ++o) {
+    const size_t at = step * panels.size() + o;
+    const bool target = at < sample.weight.size() && sample.weight[at] > 0;
+    panels[o].time.push_back(time), panels[o].prediction.push_back(series.original(int64_t(o), outputs[o]));
+    panels[o].truth.push_back(target ? series.original(int64_t(o), sample.y[at]) : std::numeric_limits<double>::quiet_NaN());
+  }
 }
 
 }  // namespace ridge

@@ -6,13 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "data/series.h"
+
 namespace ridge {
 
 struct SeriesPanel {
   std::string name;                             // of the variable
   std::vector<double> time, truth, prediction;  // NaN: none
 };
-// Panels below each other, with times as `time_text` writes them; empty: as numbers. `free_from`: the time from which predictions feed on themselves.
+// One panel per output; then, step by step, what was predicted next to the truth, in the units of the source.
+std::vector<SeriesPanel> series_panels(const SeriesForm& form);
+void add_step(std::vector<SeriesPanel>& panels, const Series& series, const SeriesSample& sample, size_t step, double time, const float* outputs);
+
+// The first six panels below each other, with times as `time_text` writes them; empty: as numbers. `free_from`: the time from which predictions feed on
+// themselves.
 std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels,
                        const std::function<std::string(double)>& time_text, std::optional<double> free_from = {});
 

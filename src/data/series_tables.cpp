@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "config/words.h"
 #include "data/csv.h"
@@ -326,6 +327,10 @@ class TableSeries final : public Series {
   // Which rows are for training, validation and tests; then windows within each of these.
   void cut() {
     const auto n = int64_t(sequences_.size());
+    if (o_.all_test && o_.trained_on == checksum_in(identity())) {
+      o_.all_test = false;
+      notices_.push_back(fmt::format("{} is the table that the model was trained on: it is divided as in training", form_.name));
+    }
     if (!o_.all_test && class_at_end_ && classes_.size() > 1) {  // the rest of a sequence that was seen in training has the answer that was seen
       if (o_.split == "time")
         fail(ErrorCode::usage,
@@ -496,6 +501,14 @@ std::string table_paths(const std::string& source) {
   return out;
 }
 
-std::unique_ptr<Series> read_tables(const std::string& source, const TableOptions& options) { return std::make_unique<TableSeries>(source, options); }
+std::unique_ptr<Series> read_tables(const std::string& source, const TableOptions& options) try {
+  return std::make_unique<TableSeries>(source, options);
+} catch (const Error& error) {  // perhaps a generated data set was misspelt
+  std::error_code ignored;
+  const std::vector<std::string> names = generated_names();
+  const std::string hint = close_hint(source, std::vector<std::string_view>(names.begin(), names.end()));
+  if (error.code() != ErrorCode::io || hint.empty() || std::filesystem::exists(source, ignored)) throw;
+  throw Error(error.code(), fmt::format("[data] {}: there is neither such a file nor such a generated data set; {}", source, hint));
+}
 
 }  // namespace ridge

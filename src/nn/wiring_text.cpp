@@ -1,6 +1,8 @@
 // Wirings as JSON, and as words on a command line.
 #include <algorithm>
 #include <charconv>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -181,6 +183,16 @@ Wiring Wiring::from_json(std::string_view text) {
   read_synapses(document["sensory"], "sensory", wiring.inputs_, units, wiring.sensory_, [&](auto... synapse) { wiring.add_sensory_synapse(synapse...); });
   read_synapses(document["synapses"], "synapses", units, units, wiring.synapses_, [&](auto... synapse) { wiring.add_synapse(synapse...); });
   return wiring;
+}
+
+Wiring Wiring::load(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) bad_wiring("{}: the file cannot be opened", path);
+  try {
+    return from_json(std::string(std::istreambuf_iterator<char>(in), {}));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
+  }
 }
 
 }  // namespace ridge

@@ -25,6 +25,18 @@ bool is_asked(const config::Resolved& settings, std::string_view key) {
          setting.value != settings.history(key).front().value;
 }
 
+std::vector<std::string> named_data(const config::Resolved& s) {
+  const std::string& source = s.setting("data").source;
+  if (source == "default" || source.starts_with("preset")) return {};
+  return s.get<std::vector<std::string>>("data");
+}
+
+void refuse_without_effect(const config::Resolved& s, const char* task, std::initializer_list<const char*> keys, const std::string& why) {
+  for (const char* key : keys)  // a resumed run's own settings were accepted
+    if (is_asked(s, key) && (!s.get<bool>("resume") || s.setting(key).source == "command line"))
+      fail(ErrorCode::usage, "[{}] {}={} ({}) has no effect {}. Leave it out", task, key, s.get<std::string>(key), s.setting(key).source, why);
+}
+
 ThreadRequest thread_request(const config::Resolved& settings) {
   ThreadRequest request;
   request.threads = settings.get<std::string>("threads");

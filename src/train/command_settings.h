@@ -1,7 +1,9 @@
 // Settings that every command handles in the same way.
 #pragma once
 #include <initializer_list>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/config.h"
 #include "measure/thread_choice.h"
@@ -16,6 +18,11 @@ void note_unused(const config::Resolved& settings, std::string_view command, std
 
 // Whether a user set a key, and to something else than the default. Presets and other programs' specs may set what only some models use.
 bool is_asked(const config::Resolved& settings, std::string_view key);
+
+std::vector<std::string> named_data(const config::Resolved& settings);  // by a user; empty: what a model was trained on
+
+// ErrorCode::usage if one of these keys was asked for: a setting without effect would be believed to have one. `why` completes "has no effect …".
+void refuse_without_effect(const config::Resolved& settings, const char* task, std::initializer_list<const char*> keys, const std::string& why);
 
 // Reads the settings threads, affinity, wait and optimize_perf.
 ThreadRequest thread_request(const config::Resolved& settings);

@@ -1,9 +1,13 @@
 #include "train/model_folder.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/nearest.h"
 #include "train/experiment.h"
 
@@ -39,6 +43,18 @@ std::optional<fs::path> described_folder(const fs::path& model, const char* desc
       return found->folder;
   if (fs::exists(model / "model" / description, ignored)) return model / "model";
   return {};
+}
+
+void load_described(const fs::path& model, const char* description, const char* task, std::vector<std::string>& notices,
+                    const std::function<void(const fs::path& folder, const std::string& text)>& load) {
+  const std::optional<fs::path> folder = described_folder(model, description, notices);
+  if (!folder) fail(ErrorCode::io, "[{0}] {1} has no intact model of the task {0} ({2})", task, model.string(), description);
+  std::ifstream in(*folder / description, std::ios::binary);
+  try {
+    load(*folder, std::string(std::istreambuf_iterator<char>(in), {}));
+  } catch (const nlohmann::json::exception& e) {
+    fail(ErrorCode::io, "[{}] the description of {} is damaged: {}", task, model.string(), e.what());
+  }
 }
 
 std::string runs_instead_of(fs::path path, const char* task) {

@@ -1,6 +1,7 @@
 // Finds a trained model in what a user names: a run, one of its checkpoints, or a model folder.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ bool has_description(const std::filesystem::path& model, const char* description
 
 // The folder with that file from which to load the model: the folder itself, the run's best checkpoint, or its model folder. Empty: there is none.
 std::optional<std::filesystem::path> described_folder(const std::filesystem::path& model, const char* description, std::vector<std::string>& notices);
+
+// Reads the description of the model there: load(folder, its text). ErrorCode::io, with the task's name: there is none, or it is damaged.
+void load_described(const std::filesystem::path& model, const char* description, const char* task, std::vector<std::string>& notices,
+                    const std::function<void(const std::filesystem::path& folder, const std::string& text)>& load);
 
 // Suggests runs for a path that is not one: below it, next to it, or where new runs are created; closest names first. `task`: for the command that makes one.
 std::string runs_instead_of(std::filesystem::path path, const char* task);

@@ -393,6 +393,10 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, const std
   const StepPlan& plan = run_.step->plan();
   std::vector<Decision>& d = run_.decisions;
   d = std::move(first);
+  if (earlier_) {
+    const std::string steps = fmt::format("from {} {} of {}", step_word(run_.unit), earlier_->step.attempted, run_.trainer.schedule.steps);
+    d.insert(d.begin() + 1, as_set(s_, "resume", steps, "with the choices of the run so far"));
+  }
   d.push_back(device_), d.push_back(precision_);
   const ThreadChoice& threads = default_threads();
   d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by,

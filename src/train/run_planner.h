@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/decision.h"
+#include "base/error.h"
 #include "config/config.h"
 #include "data/prefetch.h"
 #include "machine/memory_budget.h"
@@ -155,6 +156,13 @@ class RunPlanner {
 
 Decision as_set(const config::Resolved& settings, const char* key, std::string value, std::string why = {});
 Decision rate_decision(const Schedule& schedule, std::string source);
+
+// A setting that presets have. ErrorCode::usage if it is not given; `preset`: one to name.
+template <class T>
+T required(const config::Resolved& settings, const char* key, const char* task, const char* preset) {
+  if (const std::optional<T> value = settings.get<std::optional<T>>(key)) return *value;
+  fail(ErrorCode::usage, "[{}] {} is not given: set {}=N or a preset that has it (preset={})", task, key, key, preset);
+}
 
 std::string_view name(Optimizer::Kind kind);                 // adamw, adam, sgd, muon
 StepOptions step_options(const config::Resolved& settings);  // optimizer and clipping

@@ -67,7 +67,7 @@ struct BenchRow {
 struct BenchStep {
   StepModel model;
   StepOptions options;                        // optimizer and clipping
-  std::vector<std::vector<std::byte>> batch;  // in the order of model.batch
+  std::vector<std::vector<std::byte>> batch;  // in the order of model.batch; empty: normal numbers
   int64_t units = 0;                          // in a batch: what rates count, such as tokens
   int64_t time_steps = 0;                     // of a loop over time, which is then reported too; 0: none
   // Compares number formats on the CPU, as a training run would.

@@ -1,11 +1,11 @@
 // Whole training steps of recurrent models as benchmark rows, the models of the rival's script: mean squared error against random targets, AdamW.
+#include <algorithm>
+
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "base/rng.h"
-#include "step/compiled_step.h"
 #include "tasks/circuits/task.h"
+#include "train/module_run.h"
 
 namespace ridge {
 namespace {
@@ -23,8 +23,7 @@ constexpr BenchSizes kBenchSizes[] = {{"cfc", 64, 16, 8, 64, 64, 2},
                                       {"ltc", 16, 300, 8, 66, 0, 0}};
 
 std::string bench_name(const BenchSizes& s) {
-  const std::string name = fmt::format("{}/{}-{}-{}-{}", s.model, s.batch, s.time, s.inputs, s.hidden);
-  return s.units > 0 ? fmt::format("{}-{}x{}", name, s.units, s.layers) : name;
+  return fmt::format("{}/{}-{}-{}-{}{}", s.model, s.batch, s.time, s.inputs, s.hidden, s.units > 0 ? fmt::format("-{}x{}", s.units, s.layers) : "");
 }
 
 // A quarter of all synapses and half of those from inputs.
@@ -68,21 +67,12 @@ std::vector<BenchRow> circuit_bench_rows(bool gpu) {
 }
 
 BenchStep circuit_bench_step(const BenchRow& row, const config::Resolved&) {
-  const BenchSizes* sizes = std::begin(kBenchSizes);
-  while (bench_name(*sizes) != row.name) ++sizes;
-  const BenchSizes& s = *sizes;
+  const BenchSizes& s = *std::ranges::find(kBenchSizes, row.name, bench_name);
   seed(1);
   const auto net = std::make_shared<Circuit>(bench_args(s));
-  const std::vector<NamedTensor> weights = parameters(*net);
-  const Step step(weights, adamw({.lr = 1e-3, .decay = 0.01}), loss_function([net](const Tensor& x, const Tensor& y) { return mse((*net)(x).output, y); }));
-  BenchStep bench;
-  bench.model = step_model(step, {{{s.batch, s.time, s.inputs}}, {{s.batch, s.time, kBenchOutputs}}});
-  bench.options.optimizer = step.optimizer(), bench.units = s.batch * s.time, bench.time_steps = s.time;
-  bench.fill = [net, weights](size_t i, std::span<float> values) { std::memcpy(values.data(), weights[i].tensor->data(), values.size_bytes()); };
-  for (const Type& type : bench.model.batch) {  // inputs and targets
-    const std::vector<float> values = normal(type.shape).to_floats();
-    std::memcpy(bench.batch.emplace_back(values.size() * sizeof(float)).data(), values.data(), values.size() * sizeof(float));
-  }
+  const Step learner = step(*net, adamw({.lr = 1e-3, .decay = 0.01}), [net](const Tensor& x, const Tensor& y) { return mse((*net)(x).output, y); });
+  BenchStep bench = module_bench(learner, {{{s.batch, s.time, s.inputs}}, {{s.batch, s.time, kBenchOutputs}}});
+  bench.units = s.batch * s.time, bench.time_steps = s.time;
   return bench;
 }
 

@@ -73,10 +73,8 @@ constexpr Preset kPresets[] = {
 }  // namespace config::circuit_keys
 
 void register_circuit_keys() {
-  using namespace config;
-  using namespace config::circuit_keys;
-  register_keys(task_bit(kCircuitsName), "", kCircuitKeys);
-  register_presets("preset", kPresets);
+  config::register_keys(config::task_bit(kCircuitsName), "", config::circuit_keys::kCircuitKeys);
+  config::register_presets("preset", config::circuit_keys::kPresets);
 }
 
 }  // namespace ridge

@@ -1,7 +1,6 @@
 // What a trained model can do: errors on test data next to the best possible one and to simple predictors, a picture or a confusion table.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -12,30 +11,18 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kMostPanels = 6;
-
 std::string figure(double value, bool classes) { return classes ? fmt::format("{:.2f} %", 100 * value) : fmt::format("{:.4g}", value); }
 
-}  // namespace
-
-std::string_view name(SeriesPart part) {
-  constexpr std::string_view names[] = {"train", "validation", "test"};
-  return names[size_t(part)];
-}
-
-std::function<std::string(double)> time_labels(const Series& series) {
-  if (!series.form().dates) return {};
-  return [&](double time) { return series.time_text(time); };
-}
-
+// [B, T, outputs] of a batch.
 std::vector<float> predict(const CircuitNet& net, const BatchSource& source, int64_t number) {
   std::vector<Tensor> in;
   std::vector<std::byte*> places;
-  for (const Type& t : source.types()) in.push_back(Tensor::zeros(t.shape, t.dtype));
-  for (Tensor& t : in) places.push_back(static_cast<std::byte*>(t.mutable_data()));
+  for (const Type& t : source.types()) places.push_back(static_cast<std::byte*>(in.emplace_back(Tensor::zeros(t.shape, t.dtype)).mutable_data()));
   source.fill(number, places);
   return net(in[0], in[1], false).to_floats();
 }
+
+}  // namespace
 
 CircuitReport report_circuit(const CircuitNet& net, const Series& series, SeriesPart part) {
   constexpr int64_t kHidden = int64_t(1) << 22;  // states of a batch, of 4 bytes each
@@ -50,7 +37,7 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
   r.confusion.assign(f.classes ? outputs * outputs : 0, 0);
   SeriesSample s(f);
   double sum = 0, count = 0;
-  std::vector<SeriesPanel> panels;
+  std::vector<SeriesPanel> panels = series_panels(f);
   for (int64_t b = 0; b < source->batches(); ++b) {
     const std::vector<float> out = predict(net, *source, b);
     for (int64_t i = 0; i < source->samples(b); ++i) {
@@ -65,19 +52,8 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
           if (s.weight[t * outputs + o] > 0) sum += std::pow(double(row[o]) - s.y[t * outputs + o], 2), count += 1;
       }
       if (b > 0 || i > 0 || f.classes) continue;
-      row = out.data();
-      const auto steps = size_t(s.steps());
-      std::vector<double> times = series.times(part, 0, s);
-      times.resize(steps);
-      for (size_t o = 0; o < std::min(outputs, kMostPanels); ++o) {
-        SeriesPanel panel{f.outputs[o], times, {}, {}};
-        for (size_t t = 0; t < steps; ++t) {
-          const bool target = s.weight[t * outputs + o] > 0;
-          panel.prediction.push_back(series.original(int64_t(o), row[t * outputs + o]));
-          panel.truth.push_back(target ? series.original(int64_t(o), s.y[t * outputs + o]) : std::numeric_limits<double>::quiet_NaN());
-        }
-        panels.push_back(std::move(panel));
-      }
+      const std::vector<double> times = series.times(part, 0, s);
+      for (size_t t = 0; t < size_t(s.steps()); ++t) add_step(panels, series, s, t, times[t], out.data() + t * outputs);
     }
   }
   r.error = sum / count;
@@ -86,7 +62,7 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
   if (!f.classes)
     r.picture =
         series_svg(fmt::format("{}: prediction and truth", f.name),
-                   fmt::format("{}; the first {} sequence, mean squared error over all {:.4g}", f.what, name(part), r.error), panels, time_labels(series));
+                   fmt::format("{}; the first {} sequence, mean squared error over all {:.4g}", f.what, name(part), r.error), panels, series.time_labels());
   return r;
 }
 
@@ -104,13 +80,11 @@ std::vector<std::string> CircuitReport::lines() const {
   const size_t n = classes ? outputs.size() : 0;
   constexpr size_t kShown = 12;
   if (n == 0 || n > kShown) return out;
-  std::string head = fmt::format("{:<12}", "truth \\ said");
-  for (const std::string& name : outputs) head += fmt::format(" {:>8}", cut(name, 8));
-  out.push_back(head);
+  out.push_back(fmt::format("{:<12}", "truth \\ said"));
+  for (const std::string& name : outputs) out.back() += fmt::format(" {:>8}", cut(name, 8));
   for (size_t i = 0; i < n; ++i) {
-    std::string row = fmt::format("{:<12}", cut(outputs[i], 12));
-    for (size_t j = 0; j < n; ++j) row += fmt::format(" {:>8}", confusion[i * n + j]);
-    out.push_back(row);
+    out.push_back(fmt::format("{:<12}", cut(outputs[i], 12)));
+    for (size_t j = 0; j < n; ++j) out.back() += fmt::format(" {:>8}", confusion[i * n + j]);
   }
   return out;
 }

@@ -1,6 +1,5 @@
 // Recurrent models in continuous time as a task: CfC, LTC and their relatives on sequences.
 #pragma once
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,8 +16,7 @@ Task circuits_task();
 void register_circuit_keys();
 std::vector<BenchRow> circuit_bench_rows(bool gpu);
 BenchStep circuit_bench_step(const BenchRow& row, const config::Resolved& settings);
-Verb circuit_eval_verb();
-Verb circuit_sample_verb();
+std::vector<Verb> circuit_verbs();
 
 // A circuit whose projection predicts the numbers or classes of a data set.
 struct CircuitNet {
@@ -49,10 +47,6 @@ struct TrainedCircuit {
 bool is_circuit(const std::filesystem::path& model);
 TrainedCircuit load_circuit(const std::filesystem::path& model, const std::string& source = {}, int64_t length = 0);
 
-std::string_view name(SeriesPart part);
-// Of a data set's identity, "weather.csv (0123456789abcdef)", the part that depends on the content only; empty: none.
-std::string_view checksum_in(std::string_view identity);
-
 // How well a model predicts a part of the data.
 struct CircuitReport {
   SeriesPart part = SeriesPart::test;
@@ -69,8 +63,6 @@ struct CircuitReport {
   std::vector<std::string> lines() const;  // for people
   std::vector<std::pair<std::string, double>> figures() const;
 };
-std::function<std::string(double)> time_labels(const Series& series);  // of pictures: dates; empty for numbers
 CircuitReport report_circuit(const CircuitNet& net, const Series& series, SeriesPart part = SeriesPart::test);
-std::vector<float> predict(const CircuitNet& net, const BatchSource& batch, int64_t number);  // [B, T, outputs]
 
 }  // namespace ridge

@@ -28,7 +28,7 @@ struct EvalArguments {
 
 // By default, the data that the run was trained on. An exported model does not record it.
 std::vector<std::string> data_of(const config::Resolved& settings, const std::filesystem::path& model) {
-  if (settings.setting("data").source != "default") return settings.get<std::vector<std::string>>("data");
+  if (const std::vector<std::string> named = named_data(settings); !named.empty()) return named;
   for (const std::filesystem::path& folder : {model, model.parent_path(), model.parent_path().parent_path()}) {
     std::error_code ignored;
     if (folder.empty() || !std::filesystem::exists(folder / "config.yaml", ignored)) continue;

@@ -189,9 +189,6 @@ class GptPlanner {
     const std::string size = parameters_text(run_.parameter_count());
     first.push_back({"model", run_.init_from ? size : fmt::format("{}, {}", s_.get<std::string>("preset"), size),
                      run_.init_from ? "init_from" : s_.setting("preset").source, model_text(run_.model) + smaller_vocabulary()});
-    if (earlier())
-      first.push_back(
-          as_set(s_, "resume", fmt::format("from step {} of {}", earlier()->step.attempted, schedule_.steps), "with the choices of the run so far"));
     if (run_.init_from) first.push_back(as_set(s_, "init_from", run_.init_from->folder.string(), "weights and sizes come from there"));
     first.push_back(as_set(s_, "data", run_.data.name, run_.data.notes.empty() ? "" : run_.data.notes.front()));
     first.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab),

@@ -10,6 +10,7 @@
 #include "tasks/gpt/task.h"
 #include "tasks/gpt/verbs.h"
 #include "train/model_folder.h"
+#include "train/module_run.h"
 
 namespace ridge {
 namespace {
@@ -19,13 +20,6 @@ using config::Resolved;
 // What must match on resume, and what should match for a bit-exact resume.
 std::map<std::string, std::string> identity_of(const GptRun& run) {
   return {{"model", model_identity(run.model)}, {"vocabulary", std::to_string(run.data.vocab)}, {"data", data_identity(run.data)}};
-}
-std::map<std::string, std::string> settings_of(const Resolved& s) {
-  std::map<std::string, std::string> words;
-  for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "seed", "optimizer",
-                          "muon_momentum", "muon_scale"})
-    words[key] = s.get<std::string>(key);
-  return words;
 }
 
 }  // namespace
@@ -109,7 +103,7 @@ TrainerTask GptRun::trainer_task(const Resolved& settings) {
   TrainerTask task;
   task.step = step, task.parameters = parameters;
   task.feed = data_feed(*train, *step, trainer), task.validation = validation.get();
-  task.identity = identity_of(*this), task.settings = settings_of(settings);
+  task.identity = identity_of(*this), task.settings = training_words(settings, {"dropout"});
   task.texts["config.json"] = gpt_config_json(model);
   if (data.tokenizer) task.texts["tokenizer.json"] = data.tokenizer->json();
   if (sampler) task.sample = [this] { return sample(); };

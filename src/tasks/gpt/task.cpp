@@ -11,9 +11,7 @@ namespace {
 
 template <class T>
 T required(const config::Resolved& settings, const char* key) {
-  const std::optional<T> value = settings.get<std::optional<T>>(key);
-  if (!value) fail(ErrorCode::usage, "[gpt] {} is not given: set {}=N or a preset that has it (preset=shakespeare-cpu)", key, key);
-  return *value;
+  return ridge::required<T>(settings, key, kGptName, "shakespeare-cpu");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -40,13 +39,10 @@ std::string agent_json(const Policy& policy, const Instances& instances, const P
   return j.dump(1);
 }
 
-TrainedAgent load_agent(const fs::path& model) try {
-  TrainedAgent t;
-  const std::optional<fs::path> folder = described_folder(model, kAgentFile, t.notices);
-  if (!folder) fail(ErrorCode::io, "[ppo] {} has no intact model of the task ppo ({})", model.string(), kAgentFile);
-  std::ifstream in(*folder / kAgentFile);
-  const nlohmann::json j = nlohmann::json::parse(in);
-  t.folder = *folder;
+namespace {
+
+void read_agent(TrainedAgent& t, const fs::path& folder, const nlohmann::json& j) {
+  t.folder = folder;
   EnvOptions o;
   const nlohmann::json& options = j.at("options");
   o.frame_skip = options.at("frame_skip"), o.time_limit = options.at("time_limit"), o.stack = options.at("stack");
@@ -58,7 +54,7 @@ TrainedAgent load_agent(const fs::path& model) try {
   PolicyArgs p = PolicyArgs::from_json(j.at("policy").dump());
   p.observation = t.instances->observation_shape(), p.dtype = t.instances->spec().dtype, p.actions = t.instances->spec().actions;
   t.policy = std::make_shared<Policy>(p);
-  load_weights(*t.policy, (*folder / "model.safetensors").string());
+  load_weights(*t.policy, (folder / "model.safetensors").string());
   t.args.seed = j.at("seed"), t.args.normalize_observations = j.at("normalize_observations");
   t.args.instances = t.args.horizon = t.args.minibatch = t.args.epochs = 1;
   t.observations = RunningMoments(size_t(t.instances->spec().observation.numel()));
@@ -70,24 +66,30 @@ TrainedAgent load_agent(const fs::path& model) try {
         moments->count = j.at(name).at("count");
       }
   } else {  // a checkpoint
-    const SafetensorsFile state((*folder / "task.safetensors").string());
+    const SafetensorsFile state((folder / "task.safetensors").string());
     for (const auto& [name, values] : {std::pair("observations.mean", &t.observations.mean),
                                        {"observations.variance", &t.observations.variance},
                                        {"values.mean", &t.values.mean},
                                        {"values.variance", &t.values.variance}}) {
       const SafetensorView& view = state.at(name);
-      if (view.data.size() != values->size() * sizeof(double)) fail(ErrorCode::io, "[ppo] {} in {} has another size than expected", name, folder->string());
+      if (view.data.size() != values->size() * sizeof(double)) fail(ErrorCode::io, "[ppo] {} in {} has another size than expected", name, folder.string());
       std::memcpy(values->data(), view.data.data(), view.data.size());
     }
     double counts[2];  // the first of the saved numbers
     const SafetensorView& numbers = state.at("numbers");
-    if (numbers.data.size() < sizeof counts) fail(ErrorCode::io, "[ppo] numbers in {} has another size than expected", folder->string());
+    if (numbers.data.size() < sizeof counts) fail(ErrorCode::io, "[ppo] numbers in {} has another size than expected", folder.string());
     std::memcpy(counts, numbers.data.data(), sizeof counts);
     t.observations.count = counts[0], t.values.count = counts[1];
   }
+}
+
+}  // namespace
+
+TrainedAgent load_agent(const fs::path& model) {
+  TrainedAgent t;
+  load_described(model, kAgentFile, kPpoName, t.notices,
+                 [&](const fs::path& folder, const std::string& text) { read_agent(t, folder, nlohmann::json::parse(text)); });
   return t;
-} catch (const nlohmann::json::exception& e) {
-  fail(ErrorCode::io, "[ppo] the description of {} is damaged: {}", model.string(), e.what());
 }
 
 std::vector<Tensor> TrainedAgent::tensors() const {

@@ -1,10 +1,8 @@
 // Whole iterations of PPO as benchmark rows: playing in the environment, advantages, and all updates.
-#include <cstring>
-
 #include <fmt/format.h>
 
-#include "step/compiled_step.h"
 #include "tasks/ppo/task.h"
+#include "train/module_run.h"
 
 namespace ridge {
 
@@ -26,12 +24,9 @@ BenchStep ppo_bench_step(const BenchRow&, const config::Resolved& s) {
   const std::vector<NamedTensor> weights = parameters(*policy);
   std::vector<Tensor> tensors;
   for (const NamedTensor& w : weights) tensors.push_back(*w.tensor);
-  BenchStep bench;
-  bench.options = ppo_step_options(s);
-  const Step step(weights, bench.options.optimizer, [policy, args](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
-  bench.model = step_model(step, ppo_batch(*policy, args));
-  bench.units = args.decisions();
-  bench.fill = [weights](size_t i, std::span<float> values) { std::memcpy(values.data(), weights[i].tensor->data(), values.size_bytes()); };
+  const Step step(weights, {}, [policy, args](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
+  BenchStep bench = module_bench(step, ppo_batch(*policy, args));
+  bench.options = ppo_step_options(s), bench.units = args.decisions();
   bench.collect = [=](TrainStep& own) {
     const auto collector = std::make_shared<Collector>(own, policy, tensors, *instances, args);
     collector->begin();

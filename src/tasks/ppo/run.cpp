@@ -19,6 +19,7 @@
 #include "tasks/ppo/trial.h"
 #include "train/checkpoint.h"
 #include "train/command_settings.h"
+#include "train/module_run.h"
 
 namespace ridge {
 namespace {
@@ -98,13 +99,8 @@ Task::Implied ppo_implied(const Resolved& s) {
 
 namespace {
 
-// A setting without effect would be believed to have one.
 void refuse_unused_settings(const Resolved& s, const Instances& instances) {
-  auto refuse = [&](std::initializer_list<const char*> keys, const std::string& why) {
-    for (const char* key : keys)  // a resumed run's own settings were accepted
-      if (is_asked(s, key) && (!s.get<bool>("resume") || s.setting(key).source == "command line"))
-        fail(ErrorCode::usage, "[ppo] {}={} ({}) has no effect {}. Leave it out", key, s.get<std::string>(key), s.setting(key).source, why);
-  };
+  auto refuse = [&](std::initializer_list<const char*> keys, const std::string& why) { refuse_without_effect(s, kPpoName, keys, why); };
   if (s.get<std::string>("recurrent") == "none") refuse({"recurrent_units"}, "without a recurrent layer: set one, such as recurrent=lstm");
   if (const std::string network = s.get<std::string>("network"); network != "mlp")
     refuse({"units", "layers", "activation"}, fmt::format("on network={}, whose layers are fixed; it is for network=mlp", network));
@@ -125,7 +121,7 @@ void refuse_unused_settings(const Resolved& s, const Instances& instances) {
          instances.spec().name, highest);
 }
 
-class PpoRun final : public TaskRun {
+class PpoRun final : public ModuleRun {
  public:
   PpoRun(const Resolved& s, const RunOptions& o) : instances_(make_instances(s)), args_(ppo_args(s)), started_(o.started) {
     for (const char* key : {"steps", "batch"})
@@ -152,24 +148,16 @@ class PpoRun final : public TaskRun {
     for (const NamedTensor& w : weights_) tensors_.push_back(*w.tensor);
     if (const std::string from = s.get<std::string>("init_from"); !from.empty() && !o.resume) begin_from(from);
 
-    RunNeeds needs;
-    needs.task = kPpoName, needs.batch = args_.minibatch / args_.segment;
-    const std::vector<BatchSpec> specs = ppo_batch(*policy_, args_);
-    for (const NamedTensor& p : weights_) needs.parameters += p.tensor->size();
-    needs.copies = s.get<std::string>("checkpoint_interval") != "none" ? 3 : 1;
+    const Step model(weights_, {}, [policy = policy_, args = args_](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
+    RunNeeds needs = module_needs(s, o, kPpoName, model, ppo_batch(*policy_, args_));
     needs.step = ppo_step_options(s), needs.step.seed = o.seed;
     needs.step.join_samples = policy_->args().network == "mlp" && !policy_->has_memory();
-    const Step model(weights_, needs.step.optimizer,
-                     [policy = policy_, args = args_](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
-    const StepModel traced = step_model(model, specs);
-    parameters = traced.parameters;
-    needs.make_step = [&](const StepOptions& options) {
-      collector_.reset(), own_step_.reset();
-      own_step_ = std::make_unique<TrainStep>(traced, options);
-      return own_step_.get();
+    needs.make_step = [&, make = needs.make_step](const StepOptions& options) {
+      collector_.reset();
+      return make(options);
     };
     needs.read_bytes = [&] {
-      if (automatic && !planner.earlier() && !choice_.instances) choose_instances(s, traced);
+      if (automatic && !planner.earlier() && !choice_.instances) choose_instances(s);
       collector_ = std::make_shared<Collector>(*own_step_, policy_, tensors_, instances_, args_);
       return collector_->bytes();
     };
@@ -187,11 +175,6 @@ class PpoRun final : public TaskRun {
     if (trainer.validate) target_ = s.get<std::optional<double>>("target_score");
     if (target_) trainer.target = *target_ - kTargetMargin;
     describe(s, planner);
-  }
-
-  void fill_parameters() override {
-    for (size_t i = 0; i < weights_.size(); ++i)
-      step->fill_parameter(i, [&](std::span<float> values) { std::memcpy(values.data(), weights_[i].tensor->data(), values.size_bytes()); });
   }
 
   TrainerTask trainer_task(const Resolved& s) override {
@@ -221,12 +204,8 @@ class PpoRun final : public TaskRun {
                      {"network", policy_->args().json()},
                      {"rollout", fmt::format("{} instances x {} decisions, {} updates, {}", args_.instances, args_.horizon, args_.updates(),
                                              args_.scale_rewards ? "rewards scaled" : "rewards as they are")}};
-    for (const char* key :
-         {"decisions",        "minibatch",     "update_epochs", "lr",      "min_lr",        "schedule",  "gamma",       "lambda",
-          "clip_range",       "value_clip",    "value_weight",  "entropy", "final_entropy", "target_kl", "adaptive_kl", "normalize_observations",
-          "normalize_values", "scale_rewards", "weight_decay",  "beta1",   "beta2",         "clip",      "seed",        "optimizer",
-          "muon_momentum",    "muon_scale"})
-      task.settings[key] = s.get<std::string>(key);
+    task.settings = training_words(s, {"decisions", "minibatch", "update_epochs", "gamma", "lambda", "clip_range", "value_clip", "value_weight", "entropy",
+                                       "final_entropy", "target_kl", "adaptive_kl", "normalize_observations", "normalize_values", "scale_rewards"});
     task.settings["instances"] = fmt::format("{}", args_.instances);
     return task;
   }
@@ -256,33 +235,22 @@ class PpoRun final : public TaskRun {
     summary.results.push_back(instances_.describe());
     if (summary.folder.empty()) return;
     const std::string folder = summary.folder.string();
-    summary.files = {{"model/", "the last weights, with what is needed to play"},
-                     {"checkpoints/", "to resume from, and the best weights"},
-                     {"metrics.jsonl", "every update"},
-                     {"score.svg", "the learning curve"}};
+    add_files(summary, "play");
+    summary.files.emplace_back("score.svg", "the learning curve");
     if (has_picture() && o.best_score) summary.files.emplace_back("best.gif", "the best weights play");
     if (has_picture()) summary.files.emplace_back("last.gif", "the last weights play");
     if (has_picture()) summary.next.push_back({fmt::format("ridge watch {}", folder), "plays in the terminal"});
     summary.next.push_back({fmt::format("ridge eval {}", folder), "scores of the best weights, sampled and most likely actions"});
-    const bool left = o.steps < trainer.schedule.steps;
-    summary.next.push_back(
-        {fmt::format("ridge train ppo --resume {}{}", folder, left ? "" : fmt::format(" decisions={}", 2 * args_.iterations * args_.decisions())),
-         left ? "resumes" : "trains twice as long"});
+    summary.next.push_back(resume_command(summary, "decisions", 2 * args_.iterations * args_.decisions()));
   }
 
   void add_found_settings(Resolved& settings) const override { settings.replace("instances", fmt::format("{}", args_.instances), instances_source(settings)); }
-  std::string artifact() const override { return "model"; }
-  std::string artifact_remedy() const override { return "ridge eval uses the checkpoints"; }
   void write_artifact(const std::filesystem::path& folder) override {
     std::filesystem::create_directories(folder);
+    read_weights();
     std::vector<SafetensorView> views;
-    std::vector<std::vector<float>> values;
-    for (size_t i = 0; i < weights_.size(); ++i) {
-      values.emplace_back(size_t(weights_[i].tensor->size()));
-      step->read(TrainStep::Held::parameter, i, values.back());
-    }
-    for (size_t i = 0; i < weights_.size(); ++i)
-      views.push_back({weights_[i].name, DType::f32, weights_[i].tensor->shape(), std::as_bytes(std::span(values[i]))});
+    for (const NamedTensor& w : weights_)
+      views.push_back({w.name, DType::f32, w.tensor->shape(), {static_cast<const std::byte*>(w.tensor->data()), size_t(w.tensor->size()) * sizeof(float)}});
     write_safetensors((folder / "model.safetensors").string(), views);
     write_atomically((folder / "agent.json").string(), agent_json(*policy_, instances_, args_, &collector_->observations(), &collector_->values()));
   }
@@ -350,8 +318,8 @@ class PpoRun final : public TaskRun {
   }
 
   // Plays with as many instances as the memory that the step leaves allows, on a step of the same kind that is then given up.
-  void choose_instances(const Resolved& s, const StepModel& model) {
-    TrainStep trial(model, own_step_->options());
+  void choose_instances(const Resolved& s) {
+    TrainStep trial(own_step_->model(), own_step_->options());
     for (size_t i = 0; i < weights_.size(); ++i)
       trial.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights_[i].tensor->data()), size_t(weights_[i].tensor->size())});
     int64_t left = budget.bytes;
@@ -389,9 +357,6 @@ class PpoRun final : public TaskRun {
     if (p.memory != "none") network += fmt::format(", {} of {} units", p.memory, p.memory_units);
     std::vector<Decision> first = {as_set(s, "network", counted(parameter_count(), "parameter"), network),
                                    as_set(s, "env", instances_.spec().name, instances_.describe())};
-    if (planner.earlier())
-      first.push_back(
-          as_set(s, "resume", fmt::format("from update {} of {}", planner.earlier()->step.attempted, schedule_.steps), "with the choices of the run so far"));
     first.push_back({"instances", fmt::format("{} x {} decisions", args_.instances, args_.horizon), instances_source(s),
                      fmt::format("{} per rollout, {} passes", grouped(args_.decisions()), args_.epochs), choice_.runner_up});
     if (choice_.instances) first.back().why = choice_.why;
@@ -407,9 +372,7 @@ class PpoRun final : public TaskRun {
   PpoArgs args_;
   std::chrono::steady_clock::time_point started_;
   std::shared_ptr<Policy> policy_;
-  std::vector<NamedTensor> weights_;  // in the order of the step's parameters
   std::vector<Tensor> tensors_;
-  std::unique_ptr<TrainStep> own_step_;
   std::shared_ptr<Collector> collector_;
   Schedule schedule_;
   std::optional<double> target_;

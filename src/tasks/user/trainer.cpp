@@ -148,7 +148,7 @@ struct Trainer::State final : TaskRun {
     set_if(args.validation_interval > 0, "eval_interval", args.validation_interval);
     set_if(args.checkpoint_interval > 0, "checkpoint_interval", args.checkpoint_interval);
     set_if(args.max_minutes > 0, "max_minutes", args.max_minutes), set_if(args.target.has_value(), "target_loss", args.target.value_or(0));
-    set_if(args.tensorboard, "tensorboard", true);
+    set_if(args.tensorboard, "tensorboard", true), set_if(options.resume, "resume", true);
   }
 
   std::string config() const {
@@ -206,7 +206,7 @@ struct Trainer::State final : TaskRun {
     if (shown.kind == Schedule::Kind::constant) shown.min_lr = shown.lr;
     std::vector<Decision> last = {rate_decision(shown, kTheProgram), {"steps", fmt::format("{}", args.steps), kTheProgram}};
     if (!d.tensors.empty()) last.back().why = fmt::format("{:.3g} times through the data", double(args.steps) * double(batch) / double(d.samples()));
-    if (!args.out.empty()) last.push_back({"folder", args.out, kTheProgram, options.resume ? fmt::format("resumes from step {}", steps_done) : "a new run"});
+    if (!args.out.empty()) last.push_back({"folder", args.out, kTheProgram, options.resume ? "" : "a new run"});
     planner.describe({{"model", what(), kTheProgram},
                       {"data",
                        d.feed              ? "made by a feed"
