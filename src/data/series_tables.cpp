@@ -70,9 +70,10 @@ class TableSeries final : public Series {
     end_sequence();
     if (rows() < 2) fail(ErrorCode::io, "[data] {} has {}; at least 2 are needed", source, counted(rows(), "row"));
     if (!o_.class_column.empty()) find_sequence_classes();
+    const bool fitted = !o_.fitted.empty();
+    if (fitted) scale();
     cut();
-    if (o_.fitted.empty()) fit();
-    scale();
+    if (!fitted) fit(), scale();
     describe();
   }
 

@@ -1,8 +1,6 @@
 // Wirings as JSON, and as words on a command line.
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +10,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "config/words.h"
+#include "io/mapped_file.h"
 #include "ridge/wiring.h"
 
 namespace ridge {
@@ -186,10 +185,9 @@ Wiring Wiring::from_json(std::string_view text) {
 }
 
 Wiring Wiring::load(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) bad_wiring("{}: the file cannot be opened", path);
+  const MappedFile file(path);
   try {
-    return from_json(std::string(std::istreambuf_iterator<char>(in), {}));
+    return from_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
   }

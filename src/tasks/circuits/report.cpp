@@ -56,8 +56,7 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
       for (size_t t = 0; t < size_t(s.steps()); ++t) add_step(panels, series, s, t, times[t], out.data() + t * outputs);
     }
   }
-  r.error = sum / count;
-  r.baselines = series_baselines(series, part);
+  r.error = sum / count, r.baselines = series_baselines(series, part);
   if (part == SeriesPart::test && (net.span || net.input || !f.timed)) r.best = series.best(), r.best_reason = series.best_reason();
   if (!f.classes)
     r.picture =

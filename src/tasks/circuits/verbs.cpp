@@ -63,7 +63,8 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
         {"model", trained.folder.string()}, {"data", f.name}, {"split", trained.other_data ? "all" : arguments.part}, {"sequences", r.sequences}};
     for (const auto& [what, value] : r.figures()) j[what] = value;
     if (r.classes) j["classes"] = r.outputs, j["confusion"] = r.confusion;
-    return std::puts(j.dump().c_str()), 0;
+    std::puts(j.dump().c_str());
+    return 0;
   }
   fmt::print("{:<10}{}\n{:<10}{}: {}\n", "model", trained.folder.string(), "data", f.name, f.what);
   const char* head = "result";
