@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/svg.h"
+#include "base/text.h"
 
 namespace ridge {
 namespace {
@@ -99,6 +100,19 @@ void add_step(std::vector<SeriesPanel>& panels, const Series& series, const Seri
     panels[o].time.push_back(time), panels[o].prediction.push_back(series.original(int64_t(o), outputs[o]));
     panels[o].truth.push_back(target ? series.original(int64_t(o), sample.y[at]) : std::numeric_limits<double>::quiet_NaN());
   }
+}
+
+std::vector<std::string> confusion_table(const std::vector<std::string>& classes, std::span<const int64_t> counts) {
+  constexpr size_t kShown = 12;
+  const size_t n = classes.size();
+  if (n > kShown) return {};
+  std::vector<std::string> out = {fmt::format("{:<12}", "truth \\ said")};
+  for (const std::string& name : classes) out[0] += fmt::format(" {:>8}", cut(name, 8));
+  for (size_t i = 0; i < n; ++i) {
+    out.push_back(fmt::format("{:<12}", cut(classes[i], 12)));
+    for (size_t j = 0; j < n; ++j) out.back() += fmt::format(" {:>8}", counts[i * n + j]);
+  }
+  return out;
 }
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-// Pictures of sequences: predictions and truth over time.
+// Pictures of sequences: predictions and truth over time, or a table of classes.
 #pragma once
 #include <functional>
 #include <optional>
@@ -22,5 +22,8 @@ void add_step(std::vector<SeriesPanel>& panels, const Series& series, const Seri
 // themselves.
 std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels,
                        const std::function<std::string(double)>& time_text, std::optional<double> free_from = {});
+
+// Lines of text, one per true class, with how often each class was predicted: `counts` [classes, classes]. Empty for more than 12 classes.
+std::vector<std::string> confusion_table(const std::vector<std::string>& classes, std::span<const int64_t> counts);
 
 }  // namespace ridge

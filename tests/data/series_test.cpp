@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "data/series_picture.h"
 #include "machine/expect_error.h"
 
 namespace ridge {
@@ -166,6 +167,12 @@ TEST(SeriesBatches, AreAPermutationThatDependsOnTheSeed) {
   EXPECT_EQ(tests->batches(), 2);
   EXPECT_EQ(tests->samples(1), 36);
   EXPECT_EQ(ordered_series(*series, SeriesPart::test, 64)->batches(), 157);
+}
+
+TEST(ConfusionTable, HasARowPerTrueClass) {
+  EXPECT_EQ(confusion_table({"low", "a longer name"}, std::vector<int64_t>{3, 1, 0, 4}),
+            (std::vector<std::string>{"truth \\ said      low a longe…", "low                 3        1", "a longer na…        0        4"}));
+  EXPECT_TRUE(confusion_table(std::vector<std::string>(13, "c"), std::vector<int64_t>(169)).empty()) << "too wide for a terminal";
 }
 
 }  // namespace

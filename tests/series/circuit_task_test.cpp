@@ -102,7 +102,7 @@ TEST_F(CircuitTask, MistakesAreExplained) {
   EXPECT_TRUE(mentions(error({"preset=xor", "residual=true"}), "residual=true"));
   EXPECT_TRUE(mentions(error({"data=none.csv"}), "none.csv"));
   EXPECT_TRUE(mentions(error({"bidirectional=true"}), "would read the values to forecast"));
-  EXPECT_TRUE(mentions(error({"wiring=none.json"}), "none.json: the file cannot be opened"));
+  EXPECT_TRUE(mentions(error({"wiring=none.json"}), "none.json: cannot be opened"));
   EXPECT_TRUE(mentions(error({"wiring=auto:4,3"}), "output"));
   EXPECT_TRUE(mentions(error_of([] { load_circuit("nothing"); }).what(), "circuit.json"));
 }
@@ -128,7 +128,7 @@ TEST_F(CircuitTask, SettingsWithoutEffectAreRefused) {
     EXPECT_TRUE(mentions(error({fmt::format("cell={}", cell), setting}), fmt::format("has no effect on cell={}", cell))) << setting;
   EXPECT_TRUE(mentions(error({"wiring=auto:12,2", "backbone_units=8"}), "no effect on a wired cfc cell"));
   EXPECT_TRUE(mentions(error({"horizon=3"}), "horizon=3 (command line) has no effect on data=irregular; it is for tables"));
-  EXPECT_TRUE(mentions(error({"time=none", "time_scale=2"}), "time_scale=2 has no effect"));
+  EXPECT_TRUE(mentions(error({"time=none", "time_scale=2"}), "time_scale=2 (command line) has no effect on a model that does not see the time"));
   train({"preset=irregular", "length=4", "units=4", "batch=4", "steps=1", "warmup=0", "cell=lstm", "mode=default", "solver=auto"}, s);  // defaults are harmless
 }
 

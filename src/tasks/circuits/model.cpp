@@ -91,8 +91,7 @@ CircuitNet make_net(const config::Resolved& s, const Series& series) {
   const std::string time = s.get<std::string>("time");
   bool span = time == "span" || time == "both", input = time == "input" || time == "both";
   if ((time == "auto" && f.timed) || (span && !timed && by_preset("time"))) span = timed, input = !timed;
-  if (!span && !input && is_asked(s, "time_scale"))
-    fail(ErrorCode::usage, "[cfc] time_scale={:g} has no effect: the model does not see the time; set time=span, input or both", s.get<double>("time_scale"));
+  if (!span && !input) refuse_without_effect(s, kCircuitsName, {"time_scale"}, "on a model that does not see the time: set time=span, input or both");
   if (span && !timed) fail(ErrorCode::usage, "[cfc] time={}: the cell {} takes no timespans; use time=input", time, a.cell);
   a.inputs = int64_t(f.inputs.size()) + input, a.projection = int64_t(f.outputs.size());
   if (const std::string wiring = s.get<std::string>("wiring"); !wiring.empty())

@@ -66,9 +66,8 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
 }
 
 std::vector<std::string> CircuitReport::lines() const {
-  const char* const what = classes ? "accuracy" : "MSE";
-  std::vector<std::string> out = {fmt::format("{}{} {} on {}{}", other_data.empty() ? fmt::format("{} ", name(part)) : "", what, figure(error, classes),
-                                              counted(sequences, "sequence"), other_data.empty() ? "" : " of " + other_data)};
+  const std::string first = fmt::format("{} {} on {}", classes ? "accuracy" : "MSE", figure(error, classes), counted(sequences, "sequence"));
+  std::vector<std::string> out = {other_data.empty() ? fmt::format("{} {}", name(part), first) : fmt::format("{} of {}", first, other_data)};
   if (best) {
     out[0] += fmt::format("; best possible {}", figure(*best, classes));
     if (!classes && *best > 0) out[0] += fmt::format(", reached within {:.3f} x", error / *best);
@@ -76,15 +75,7 @@ std::vector<std::string> CircuitReport::lines() const {
   }
   out.push_back(fmt::format("last value {}", figure(baselines.last, classes)));
   if (baselines.linear) out.back() += fmt::format(", linear {}", figure(*baselines.linear, classes));
-  const size_t n = classes ? outputs.size() : 0;
-  constexpr size_t kShown = 12;
-  if (n == 0 || n > kShown) return out;
-  out.push_back(fmt::format("{:<12}", "truth \\ said"));
-  for (const std::string& name : outputs) out.back() += fmt::format(" {:>8}", cut(name, 8));
-  for (size_t i = 0; i < n; ++i) {
-    out.push_back(fmt::format("{:<12}", cut(outputs[i], 12)));
-    for (size_t j = 0; j < n; ++j) out.back() += fmt::format(" {:>8}", confusion[i * n + j]);
-  }
+  if (classes) std::ranges::move(confusion_table(outputs, confusion), std::back_inserter(out));
   return out;
 }
 
