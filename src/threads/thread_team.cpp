@@ -48,6 +48,24 @@ inline void relax() {
 #endif
 }
 
+// A clock that takes a few nanoseconds to read. Its rate is found by comparison with the system's clock.
+inline int64_t ticks() {
+#if defined(__x86_64__)
+  return int64_t(__rdtsc());
+#elif defined(__aarch64__)
+  uint64_t count;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(count));
+  return int64_t(count);
+#else
+  return Clock::now().time_since_epoch().count();
+#endif
+}
+
+struct alignas(128) KernelTicks {
+  std::atomic<int64_t> sum{0};  // written by one thread
+  void add_since(int64_t start) { sum.store(sum.load(std::memory_order_relaxed) + ticks() - start, std::memory_order_relaxed); }
+};
+
 // Flushes denormals on this thread while it exists.
 class FlushDenormals {
  public:
@@ -115,7 +133,11 @@ struct ThreadTeam::State {
   std::atomic<bool> busy{false};
   double alone_ns = 0;
 
-  explicit State(std::span<const double> speeds) : split(speeds), scratch(speeds.size()) {}
+  std::vector<KernelTicks> kernels;  // one per thread
+  const int64_t first_tick = ticks();
+  const Clock::time_point first_time = Clock::now();
+
+  explicit State(std::span<const double> speeds) : split(speeds), scratch(speeds.size()), kernels(speeds.size()) {}
 
   void run_chunk(const WorkSplit::Chunk& chunk, int id) {
     if (failed.load(std::memory_order_relaxed)) return;
@@ -129,11 +151,15 @@ struct ThreadTeam::State {
 
   // Runs everything that can be claimed of one part; returns the number of grains.
   int64_t run_part(int id, int distance) {
+    WorkSplit::Chunk chunk = split.claim(id, distance);
+    if (!chunk) return 0;
+    const int64_t start = ticks();
     int64_t done = 0;
-    while (WorkSplit::Chunk chunk = split.claim(id, distance)) {
+    do {
       run_chunk(chunk, id);
       done += chunk.grains;
-    }
+    } while ((chunk = split.claim(id, distance)));
+    kernels[size_t(id)].add_since(start);
     return done;
   }
 
@@ -274,6 +300,13 @@ int ThreadTeam::size() const { return state_->split.size(); }
 Wait ThreadTeam::wait() const { return state_->passive ? Wait::passive : Wait::active; }
 int64_t ThreadTeam::scratch_bytes() const { return state_->scratch_bytes; }
 
+double ThreadTeam::kernel_seconds() const {
+  const double passed = std::chrono::duration<double>(Clock::now() - state_->first_time).count();
+  int64_t sum = 0;
+  for (const KernelTicks& k : state_->kernels) sum += k.sum.load(std::memory_order_relaxed);
+  return passed * double(sum) / double(std::max<int64_t>(ticks() - state_->first_tick, 1));
+}
+
 void ThreadTeam::reserve_scratch(int64_t bytes_per_thread) {
   State::Entry entry(*state_, "reserve_scratch");
   if (bytes_per_thread <= state_->scratch_bytes) return;
@@ -297,14 +330,18 @@ void ThreadTeam::run(std::span<const cpu::Task> program, std::byte* const* bases
   s.fault = &fault;
   const bool alone = s.split.size() == 1;
   cpu::Worker leader{0, bases, s.scratch[0].get(), &fault};
+  int64_t start = ticks();
   for (const cpu::Task& t : program) {
     const double ns = double(t.units) * t.unit_ns;
     if (alone || !(ns >= kSharedNs) || t.units < 2) {
       if (t.units > 0) t.run(t.args, 0, t.units, leader);
     } else {
+      s.kernels[0].add_since(start);
       s.share(t, ns);
+      start = ticks();
     }
   }
+  s.kernels[0].add_since(start);
 }
 
 }  // namespace ridge

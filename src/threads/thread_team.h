@@ -30,6 +30,9 @@ class ThreadTeam {
   void reserve_scratch(int64_t bytes_per_thread);  // touched now, so that a run does not allocate
   int64_t scratch_bytes() const;                   // per thread
 
+  // Time that the threads have spent inside tasks, summed over all threads. Waiting, spinning and handing out work do not count; being preempted does.
+  double kernel_seconds() const;
+
   // Runs all tasks in order and returns when the last has finished. Denormals are flushed meanwhile. One caller at a time. An exception thrown by a task is
   // rethrown here, after all threads have stopped.
   void run(std::span<const cpu::Task> program, std::byte* const* bases, cpu::Fault& fault);

@@ -24,6 +24,8 @@
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
 #include "measure/default_team.h"
+#include "threads/kernel_share.h"
+#include "threads/thread_team.h"
 #include "train/experiment.h"
 #include "train/loss_plot.h"
 #include "train/outputs.h"
@@ -217,7 +219,14 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
   std::unique_ptr<TensorboardView> events;
   std::vector<TrainerView*> views;
   UtilisationWatch watch(cpu_groups(machine));
-  const LiveFacts facts{[&] { return watch.latest().seconds > 0 ? watch.latest().summary() : ""; }, run.trainer.target};
+  const bool on_cpu = run.decided("device") == "cpu";
+  KernelTime begin;
+  const auto kernels = [&] { return kernel_share(begin, kernel_time(default_team()), default_team().size()); };
+  const auto cores = [&]() -> std::string {
+    if (!(watch.latest().seconds > 0)) return "";
+    return watch.latest().summary() + (on_cpu ? fmt::format(", kernels {:.0f} %", 100 * kernels()) : "");
+  };
+  const LiveFacts facts{cores, run.trainer.target};
   const std::unique_ptr<RunView> view = view_for(output, run.unit, facts);
   if (view) views.push_back(view.get());
   if (keeps) {
@@ -246,8 +255,10 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
     for (const std::string& line : run.step->plan().decisions) outputs.on_notice(line);
 
   RunResult result;
+  if (on_cpu) begin = kernel_time(default_team());
   result.outcome = train_run(run, settings, {&outputs});
   result.summary = summary_of(run, result.outcome, cores_text(watch.overall()));
+  if (on_cpu) result.summary.kernels = kernels();
   if (keeps) {
     if (const std::string name = run.artifact(); !name.empty() && result.outcome.end != Outcome::End::diverged)
       result.has_artifact = outputs.write_last(name + "/", [&] { run.write_artifact(folder / name); });

@@ -436,6 +436,7 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   add_times(out, s, style);
   if (s.threads > 0) out.add("device", fmt::format("{}, {} thread{}, {}", s.device, s.threads, s.threads == 1 ? "" : "s", s.precision));
   if (!s.cores.empty()) out.add("cores", s.cores);
+  if (s.kernels) out.add(s.cores.empty() ? "cores" : "", fmt::format("{} of the threads' time in kernels", percent(*s.kernels)));
   if (o.peak_bytes > 0)
     out.add("memory", s.planned_bytes > 0 ? fmt::format("planned {}, peak {} ({:.0f} %)", size_text(s.planned_bytes), size_text(o.peak_bytes),
                                                         100 * double(o.peak_bytes) / double(s.planned_bytes))
@@ -490,6 +491,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   j["data_wait_seconds"] = o.data_wait_seconds, j["telling_seconds"] = o.reporting_seconds;
   j["planned_bytes"] = s.planned_bytes, j["peak_bytes"] = o.peak_bytes;
   j["device"] = s.device, j["threads"] = s.threads, j["precision"] = s.precision, j["cores"] = s.cores;
+  if (s.kernels) j["kernel_share"] = *s.kernels;
   j["resumed"] = o.resumed, j["bit_exact"] = o.bit_exact;
   return j;
 }

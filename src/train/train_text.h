@@ -47,6 +47,7 @@ struct RunSummary {
   std::vector<std::pair<std::string, double>> test;        // the same as numbers, for summary.json
   std::optional<TargetResult> target;                      // of a run that was to reach a score
   std::string device = "cpu", precision = "fp32", cores;   // cores: cores_text()
+  std::optional<double> kernels;                           // share of the CPU threads' time in kernels; empty: a GPU computed
   int threads = 0;
   int64_t planned_bytes = 0;
   std::filesystem::path folder;                            // empty: nothing was written

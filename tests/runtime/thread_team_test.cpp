@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "threads/kernel_share.h"
 
 namespace ridge {
 namespace {
@@ -242,6 +243,44 @@ TEST_P(Teams, RunTheSameUnitsAtAnySpeedsAndWaiting) {
 }
 
 // The calling thread has nothing left to do while the other one is still at work.
+// What tasks measure of themselves is a lower bound, and the time around the runs an upper one.
+TEST_P(Teams, CountTheTimeInsideKernels) {
+  struct Burning {
+    std::atomic<int64_t> ns{0};
+    static void run(const void* args, int64_t begin, int64_t end, Worker&) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int64_t i = begin; i < end; ++i) burn(std::chrono::microseconds(100));
+      const_cast<Burning*>(static_cast<const Burning*>(args))->ns += (std::chrono::steady_clock::now() - start).count();
+    }
+  } burning;
+  ThreadTeam team({.threads = GetParam()});
+  EXPECT_EQ(team.kernel_seconds(), 0);
+  constexpr double kSlack = 1.01;  // two clocks
+  // A shared task and one of the leader alone; no team is in kernels between its runs.
+  const std::vector<Task> program = {{Burning::run, &burning, 64, 1e5}, {Burning::run, &burning, 1, 1e5}};
+  Fault fault;
+  const KernelTime begin = kernel_time(team);
+  double outside = 0;
+  for (int i = 0; i < 3; ++i) {
+    const KernelTime before = kernel_time(team);
+    team.run(program, nullptr, fault);
+    outside += kernel_time(team).wall - before.wall;
+    burn(std::chrono::milliseconds(5));
+  }
+  const KernelTime end = kernel_time(team);
+  EXPECT_GE(end.kernels * kSlack, 1e-9 * double(burning.ns)) << "less than the tasks took";
+  EXPECT_GE(end.kernels * kSlack, 3 * 65 * 1e-4);
+  EXPECT_LE(end.kernels, kSlack * outside * GetParam()) << "threads were in kernels while no program ran";
+  EXPECT_LT(kernel_share(begin, end, GetParam()), 1);
+}
+
+TEST(KernelShare, IsTheTimeInKernelsOfAllThreads) {
+  EXPECT_DOUBLE_EQ(kernel_share({10, 1, 2}, {20, 20, 20}, 2), 0.9);
+  EXPECT_DOUBLE_EQ(kernel_share({10, 1, 2}, {20, 11, 20}, 2), 0.5) << "others used the processors while a kernel was running";
+  EXPECT_DOUBLE_EQ(kernel_share({0, 0, 0}, {1, 3, 3}, 2), 1) << "clocks differ a little";
+  EXPECT_DOUBLE_EQ(kernel_share({1, 1, 1}, {1, 1, 1}, 2), 0) << "no time has passed";
+}
+
 TEST(ThreadTeam, ReturnsOnceEveryUnitIsDone) {
   struct Late {
     std::thread::id caller = std::this_thread::get_id();

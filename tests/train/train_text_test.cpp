@@ -281,6 +281,11 @@ TEST(Summary, HasTheKeysThatProgramsRead) {
   for (const char* key : {"best_val_loss", "final_train_loss", "steps", "seconds", "tokens_s", "planned_bytes", "peak_bytes", "device", "threads", "precision"})
     EXPECT_TRUE(j.contains(key)) << key;
   EXPECT_EQ(j["best_val_loss"], 0.842);
+  EXPECT_FALSE(j.contains("kernel_share")) << "of a GPU's run";
+  RunSummary on_cpu = some_summary();
+  on_cpu.kernels = 0.912;
+  EXPECT_EQ(summary_json(on_cpu)["kernel_share"], 0.912);
+  EXPECT_NE(summary_text(on_cpu, {}, {100, false}).find("91 % of the threads' time in kernels"), std::string::npos);
   EXPECT_TRUE(summary_json({})["best_val_loss"].is_null());
 }
 
