@@ -1,6 +1,7 @@
 #include "compile/scan_hoist.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
@@ -113,8 +114,17 @@ class ScanHoist {
       if (needed.constant[i]) constants_[input(body.constant_in[i])] = in[at];
     for (size_t i = 0; i < body.step_out.size(); ++i)
       if (wanted.out[i]) outputs_.push_back({kNone, i}), roots.push_back(body.step_out[i]);
+    std::unordered_map<NodeId, bool> changes;
+    for (const auto& [id, moved] : known) changes[moved] = !constants_.count(moved);
     roots = import_nodes(g_, body.graph, roots, known, node.copy & kRecomputed);
-    roots = simplify(g_, canonicalize(g_, roots));
+    // Convolutions of two changing values (dW) become products, whose sums over time are products too.
+    std::function<bool(NodeId)> changing = [&](NodeId id) {
+      if (auto it = changes.find(id); it != changes.end()) return it->second;
+      const std::vector<NodeId> operands(g_[id].in.begin(), g_[id].in.end());
+      return changes[id] = std::any_of(operands.begin(), operands.end(), changing);
+    };
+    roots = decompose(g_, roots, [&](NodeId id) { return g_[id].op == Op::conv && changing(g_[id].in[0]) && changing(g_[id].in[1]); });
+    roots = simplify(g_, canonicalize(g_, roots, true));
     HoistedScans inner = hoist_scans(g_, roots);
     inner_notes_ = std::move(inner.notes);
     std::vector<NodeId> carry_inputs;
@@ -204,7 +214,7 @@ class ScanHoist {
     return true;
   }
 
-  bool is_product(NodeId id) const { return g_[id].op == Op::matmul; }
+  bool is_product(NodeId id) const { return g_[id].op == Op::matmul || g_[id].op == Op::conv; }
 
   // Decides where each node can be computed. Inside: it depends on a carry, or cannot be lifted. Core: a later step needs it. All others
   // may be computed before or after the loop.

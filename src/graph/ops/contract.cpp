@@ -263,4 +263,23 @@ NodeId lift_matmul(const LiftContext& c) {
   return b.reshape(b.graph().add(Op::matmul, {rows, c.in[1].id}, c.node.attrs, c.node.copy), {s[0], s[1], c.node.type().shape[1]});
 }
 
+// Steps become samples, or, where the weights are what changes, channels of every group.
+NodeId lift_conv(const LiftContext& c) {
+  Builder& b = c.builder;
+  const Shape out = c.node.type().shape;
+  auto with = [](Shape first, const Shape& s, int from) {
+    for (int i = from; i < s.rank(); ++i) first.push_back(s[i]);
+    return first;
+  };
+  auto conv = [&](NodeId x, NodeId w) { return b.graph().add(Op::conv, {x, w}, c.node.attrs, c.node.copy); };
+  const Shape x = b.shape(c.in[0].id), w = b.shape(c.in[1].id);
+  if (!c.in[1].varies) return b.reshape(conv(b.reshape(c.in[0].id, with({x[0] * x[1]}, x, 2)), c.in[1].id), with({c.steps}, out, 0));
+  const int64_t groups = x[1] / w[2], each = w[1] / groups;
+  Shape order = {1, 0}, back = {2, 0, 1, 3};
+  for (int i = 2; i <= w.rank(); ++i) order.push_back(i);
+  for (int i = 4; i <= out.rank() + 1; ++i) back.push_back(i);
+  const NodeId weights = b.reshape(b.permute(b.reshape(c.in[1].id, with({c.steps, groups, each}, w, 2)), order), with({groups * c.steps * each}, w, 2));
+  return b.reshape(b.permute(b.reshape(conv(c.in[0].id, weights), with({out[0], groups, c.steps, each}, out, 2)), back), with({c.steps}, out, 0));
+}
+
 }  // namespace ridge::ops

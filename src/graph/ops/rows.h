@@ -153,6 +153,7 @@ Cost cost_conv(const Graph&, NodeId);
 BatchFlow batch_matmul(const BatchContext&);
 BatchFlow batch_conv(const BatchContext&);
 NodeId lift_matmul(const LiftContext&);
+NodeId lift_conv(const LiftContext&);
 void samples_matmul(const SampleSink&);
 void samples_conv(const SampleSink&);
 

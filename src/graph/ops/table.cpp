@@ -93,7 +93,7 @@ constexpr std::array kRows = {
     Row{Op::cumsum, 1, 1, none, alone, full, infer_cumsum, vjp_cumsum, nullptr, cost_bytes, samples_cumsum, batch_axis, lift_axis},
 
     Row{Op::matmul, 2, 2, none, product, full, infer_matmul, vjp_matmul, nullptr, cost_matmul, samples_matmul, batch_matmul, lift_matmul},
-    Row{Op::conv, 2, 2, macro | in_loop, alone, full, infer_conv, vjp_conv, decompose_conv, cost_conv, samples_conv, batch_conv, nullptr},
+    Row{Op::conv, 2, 2, macro | fixed_one, alone, full, infer_conv, vjp_conv, decompose_conv, cost_conv, samples_conv, batch_conv, lift_conv},
     Row{Op::attention, 3, 8, macro | in_loop, alone, full, infer_attention, vjp_attention, decompose_attention, cost_attention, samples_attention,
         batch_attention, nullptr},
     Row{Op::attention_grad, 6, 11, macro | by_decomposition | in_loop, alone, full, infer_attention_grad, nullptr, decompose_attention_grad, cost_attention,
