@@ -51,7 +51,7 @@ constexpr Key kCircuitKeys[] = {
 };
 // clang-format on
 
-// Each reaches what docs/circuits.md says. xor: the sizes published for this data set (CfC with an LSTM). Its times are in units of 32 bits; without a scale,
+// Each reaches what docs/benchmarks.md says. xor: the sizes published for this data set (CfC with an LSTM). Its times are in units of 32 bits; without a scale,
 // telling 3 bits from 4 takes very large weights.
 constexpr Preset kPresets[] = {
     {"xor",
