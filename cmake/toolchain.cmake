@@ -49,7 +49,7 @@ if(RIDGE_SANITIZE)
 endif()
 function(instrument target room)
   if(RIDGE_SANITIZE AND NOT room IN_LIST RIDGE_UNCHECKED)
-    target_link_libraries(${target} PRIVATE ridge_checks)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:ridge_checks>)
     if(room STREQUAL "tests")
     elseif(room MATCHES "^(backend/cpu|base|measure|threads)$")  # vector code and loops over numbers need optimisation
       target_compile_options(${target} PRIVATE -O1)
