@@ -48,17 +48,17 @@ std::vector<std::pair<Precision, double>> measure_precision_rates(ThreadTeam& te
   return rates;
 }
 
-RateLookup known_precision_rates(Profile& profile, ThreadTeam& team) {
+RateLookup known_precision_rates(MeasurementStore& store, ThreadTeam& team) {
   std::map<Precision, double> rates;
   for (auto [precision, dtype] : kFormats)
-    if (auto known = profile.number(key_of(precision))) rates[precision] = *known;
+    if (auto known = store.number(key_of(precision))) rates[precision] = *known;
   if (rates.size() < std::size(kFormats)) {
     std::vector<NamedMeasurement> rows;
     for (auto [precision, rate] : measure_precision_rates(team)) {
       rates[precision] = rate;
       rows.push_back({key_of(precision), {.value = fmt::format("{:.6g}", rate), .samples = 1}});
     }
-    profile.put(rows);
+    store.put(rows);
   }
   return [rates](const Device& device, Precision precision) -> std::optional<double> {
     const auto found = rates.find(precision);

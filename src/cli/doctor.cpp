@@ -16,7 +16,7 @@
 #include "io/atomic_file.h"
 #include "machine/caches.h"
 #include "machine/features.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "machine/utilisation.h"
 #include "measure/default_team.h"
 #include "measure/thread_choice.h"
@@ -84,14 +84,14 @@ ThreadChoice choose_team(const Machine& machine, const config::Resolved& setting
   return choose_threads(machine, request, known_throughput(machine), &slots);
 }
 
-// Reads rates and ceilings from the profile, or measures them now.
+// Reads rates and ceilings from the measurement store, or measures them now.
 void take_figures(const TeamOptions& options, bool tuned, DoctorFacts& facts) {
-  Profile profile(fingerprint(facts.machine));
-  if (const std::string remark = profile.remark(); !remark.empty()) facts.remarks.push_back(remark);
+  MeasurementStore store(fingerprint(facts.machine));
+  if (const std::string remark = store.remark(); !remark.empty()) facts.remarks.push_back(remark);
   ThreadTeam team(options);
-  if (tuned) facts.rates = bench::known_precision_rates(profile, team);  // otherwise a run does not use them either
-  facts.kernels = kept_rates_text(profile, team.size());
-  facts.ceilings = kept_ceilings(profile);
+  if (tuned) facts.rates = bench::known_precision_rates(store, team);  // otherwise a run does not use them either
+  facts.kernels = kept_rates_text(store, team.size());
+  facts.ceilings = kept_ceilings(store);
   facts.measured = facts.ceilings ? age_of(facts.ceilings->when) : "just now";
   if (!facts.ceilings) facts.ceilings = measure_briefly(team, facts.machine.limits);
 }

@@ -18,7 +18,7 @@
 #include "doctor/chips.h"
 #include "io/atomic_file.h"
 #include "machine/features.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "machine/utilisation.h"
 #include "measure/probe.h"
 #include "profile/roofline.h"
@@ -155,7 +155,7 @@ void print_targets(const std::vector<ProbeTarget>& targets) {
 }
 
 nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print, const MachineCeilings& ceilings, const std::vector<ProbeTarget>& targets,
-                                const Profile& profile) {
+                                const MeasurementStore& store) {
   using Json = nlohmann::ordered_json;
   Json j;
   j["machine"] = {{"cpu", machine.topology.cpu_name},
@@ -168,7 +168,7 @@ nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print
   j["targets"] = Json::array();
   for (const ProbeTarget& t : targets)
     j["targets"].push_back({{"what", t.what}, {"wanted", t.wanted}, {"measured", t.measured}, {"unit", t.unit}, {"source", t.source}, {"met", t.met()}});
-  j["stored"] = profile.stored() ? Json(profile.file().string()) : Json(nullptr);
+  j["stored"] = store.stored() ? Json(store.file().string()) : Json(nullptr);
   return j;
 }
 
@@ -209,20 +209,20 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
     options.progress = [&](std::string_view what, int done, int total) { progress(what, done, total); };
     ceilings = probe(machine, options);
   }
-  Profile profile(print);
-  keep(profile, ceilings);
-  if (const std::string remark = profile.remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
+  MeasurementStore store(print);
+  keep(store, ceilings);
+  if (const std::string remark = store.remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
 
   const std::vector<ProbeTarget> checked = arguments.check ? targets(machine, ceilings, wanted) : std::vector<ProbeTarget>();
   if (!arguments.svg.empty()) write_svg(arguments.svg, machine, ceilings);
   if (arguments.json) {
-    fmt::print("{}\n", document(machine, print, ceilings, checked, profile).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", document(machine, print, ceilings, checked, store).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
     constexpr double kNoisy = 0.15;
     print_ceilings(ceilings);
     if (!checked.empty()) print_targets(checked);
     fmt::print("\n{}, {:.1f} s; {}\n", ceilings.quick ? "quick" : "full", ceilings.seconds,
-               profile.stored() ? fmt::format("stored in {} for {}", profile.file().string(), print.id) : "not stored");
+               store.stored() ? fmt::format("stored in {} for {}", store.file().string(), print.id) : "not stored");
     if (ceilings.left_out) fmt::print("{} left out: no time was left\n", count(ceilings.left_out, "measurement"));
     if (ceilings.others > kQuiet)
       fmt::print("{}\n",

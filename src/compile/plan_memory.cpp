@@ -16,7 +16,7 @@ namespace {
 
 // A plan this close to the bound is not worth more search.
 constexpr double kCloseEnough = 1.004;
-// Thresholds above which the bounded search continues, crowded profiles also get the slow greedy pass, and every method is tried.
+// Thresholds above which the bounded search continues, crowded plans also get the slow greedy pass, and every method is tried.
 constexpr double kTight = 1.01, kAcceptable = 1.02, kLoose = 1.05;
 // Total budget of the searches, in units of Problem::pass_cost, 1 to 2 ns each.
 constexpr int64_t kSearchBudget = 4'000'000;
@@ -157,7 +157,7 @@ Placement place_in_order(const Problem& problem, const Order& order, Fit fit) {
   return result;
 }
 
-// The same for profiles with too many pairs to list: examines all placed ranges in order of their offsets.
+// The same for plans with too many pairs to list: examines all placed ranges in order of their offsets.
 Placement place_in_order_unlinked(const Problem& problem, const Order& order) {
   Placement result{std::vector<int64_t>(problem.ranges.size(), -1), 0};
   Order placed;

@@ -1,5 +1,5 @@
 // The configuration of a command: every key with its value, its source, and the values that it overrode.
-//   built-in default < preset < tuned profile < config_gpu.ini < train.yaml < --config FILE < environment < command line
+//   built-in default < preset < tuned choices < config_gpu.ini < train.yaml < --config FILE < environment < command line
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -15,7 +15,7 @@ namespace ridge::config {
 
 struct Sources {
   unsigned task = kAllTasks;                                     // the task whose keys are read
-  std::vector<std::pair<std::string, std::string>> profile;      // tuning results: key and value
+  std::vector<std::pair<std::string, std::string>> tuned;        // tuning results: key and value
   std::optional<std::filesystem::path> working_folder = ".";     // where config_gpu.ini and train.yaml are looked for last; empty: nowhere
   std::vector<std::filesystem::path> files;                      // --config FILE, strongest last
   std::vector<std::pair<std::string, std::string>> environment;  // name and value
@@ -30,7 +30,7 @@ std::vector<std::pair<std::string, std::string>> process_environment();
 // The value that one source gives a key.
 struct Setting {
   Value value;
-  std::string source;  // default, preset tiny, tuned profile, config_gpu.ini:7, environment RIDGE_LR, command line, spec ppo_pong
+  std::string source;  // default, preset tiny, tuned choices, config_gpu.ini:7, environment RIDGE_LR, command line, spec ppo_pong
 };
 
 // How a setting is displayed.

@@ -33,7 +33,7 @@ train.yaml: 2 keys, all valid
 A key can be set in several places. Later ones win:
 
 1. the built-in default, or the preset's value for the model's sizes and training settings
-2. the profile that tuning stored for this machine
+2. the choices that tuning stored for this machine
 3. `config_gpu.ini` in the run folder, in its parent folder or in the working folder
 4. `train.yaml` in the same places
 5. `--config FILE`: `.ini`, `.yaml`, `.yml` or `.json` (read as YAML); may be repeated

@@ -63,14 +63,14 @@ class Resolver {
   }
 
   // Written by Ridge, perhaps by another version: what is not understood is reported and skipped.
-  void profile(const std::vector<std::pair<std::string, std::string>>& settings) {
+  void tuned(const std::vector<std::pair<std::string, std::string>>& settings) {
     for (const auto& [name, value] : settings) {
       const Key* key = find(name);
       const Parsed parsed = key ? parse_value(*key, value) : Parsed{{}, unknown_key(name)};
       if (parsed.value)
-        set(*key, parsed, kProfile);
+        set(*key, parsed, kTuned);
       else
-        note(std::string(kProfile), fmt::format("{} has no effect: {}", name, parsed.problem));
+        note(std::string(kTuned), fmt::format("{} has no effect: {}", name, parsed.problem));
     }
   }
 
@@ -143,7 +143,7 @@ class Resolver {
   Resolved take() { return std::move(resolved_); }
 
  private:
-  static constexpr std::string_view kProfile = "tuned profile";
+  static constexpr std::string_view kTuned = "tuned choices";
 
   // Interprets a file's entries, and adds to its problems.
   void interpret(const std::string& file, FileContent& content) {
@@ -333,7 +333,7 @@ void add_found_files(const Sources& sources, std::vector<fs::path>& files) {
 
 Resolved resolve(const Sources& sources) {
   Resolver resolver(sources.task);
-  resolver.profile(sources.profile);
+  resolver.tuned(sources.tuned);
   std::vector<fs::path> files;
   if (sources.working_folder) add_found_files(sources, files);
   std::error_code error;

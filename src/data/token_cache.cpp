@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "data/token_store.h"
 #include "io/trust.h"
+#include "machine/measurement_store.h"
 #include "machine/memory_budget.h"
-#include "machine/profile.h"
 
 namespace ridge {
 namespace {

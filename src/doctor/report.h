@@ -42,7 +42,7 @@ struct DoctorFacts {
   Fallback fallback = Fallback::allow;
   Backends backends = usable_backends({});
   std::string configuration;         // problems with it; empty: none
-  std::vector<std::string> remarks;  // of the profile store and other checks, one per line
+  std::vector<std::string> remarks;  // of the measurement store and other checks, one per line
 };
 
 struct DoctorReport {

@@ -10,7 +10,7 @@
 
 #include "backend/registry.h"
 #include "base/error.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "machine/utilisation.h"
 #include "measure/kernel_mix.h"
 #include "threads/thread_team.h"
@@ -84,17 +84,17 @@ void request_default_threads(const ThreadRequest& request) {
 Machine known_machine(Figures figures) {
   Machine machine = detect_machine({});
   if (figures == Figures::none || !machine.topology.can_pin || !may_be_mixed(machine)) return machine;
-  Profile profile(fingerprint(machine));
+  MeasurementStore store(fingerprint(machine));
   std::vector<NamedMeasurement> fresh;
   auto speed = [&](int cpu) {
     const std::string key = fmt::format("cpu_speed/{}", cpu);
-    if (auto known = profile.number(key)) return *known;
+    if (auto known = store.number(key)) return *known;
     const double measured = measure_cpu(cpu);
     fresh.push_back({key, {.value = fmt::format("{:.6g}", measured), .samples = 1}});
     return measured;
   };
   confirm_kinds(machine.topology, speed, machine.limits.cpus);
-  profile.put(fresh);
+  store.put(fresh);
   return combine(std::move(machine.topology), std::move(machine.limits));
 }
 
@@ -103,8 +103,8 @@ MeasureTeams known_throughput(const Machine& machine) {
     nlohmann::json what;
     for (const TeamOptions& t : teams) what.push_back({t.threads, int(t.wait), t.cpus});
     const std::string key = "kernel_mix/" + what.dump();
-    Profile profile(fingerprint(machine));
-    if (auto known = profile.get(key)) {
+    MeasurementStore store(fingerprint(machine));
+    if (auto known = store.get(key)) {
       const auto kept = nlohmann::json::parse(known->value, nullptr, false);
       const auto rates = kept.is_object() ? kept.value("rates", nlohmann::json()) : nlohmann::json();
       const bool whole =
@@ -114,7 +114,7 @@ MeasureTeams known_throughput(const Machine& machine) {
     }
     OthersWatch watch;
     const std::vector<double> rates = measure_kernel_mix(teams);
-    profile.put(key, {.value = nlohmann::json{{"rates", rates}, {"others", watch.others()}}.dump(), .samples = 1});
+    store.put(key, {.value = nlohmann::json{{"rates", rates}, {"others", watch.others()}}.dump(), .samples = 1});
     return rates;
   };
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "measure/thread_choice.h"
 #include "ridge/device.h"
 
@@ -25,11 +25,11 @@ ThreadTeam& measuring_team();
 // Overrides the environment's settings for the team. ErrorCode::usage once it has been created.
 void request_default_threads(const ThreadRequest& request);
 
-// The machine with its kinds of cores confirmed. The measurement is stored in the profile, so that only the first start on a machine with several kinds takes
-// longer than a few milliseconds. Figures::none: kinds as reported by the system.
+// The machine with its kinds of cores confirmed. The measurement is stored in the measurement store, so that only the first start on a machine with several
+// kinds takes longer than a few milliseconds. Figures::none: kinds as reported by the system.
 Machine known_machine(Figures figures = Figures::measured);
 
-// measure_kernel_mix(), stored in the profile in the same way.
+// measure_kernel_mix(), stored in the measurement store in the same way.
 MeasureTeams known_throughput(const Machine& machine);
 
 }  // namespace ridge

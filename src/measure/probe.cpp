@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "machine/caches.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "machine/utilisation.h"
 #include "runtime/buffer_pool.h"
 #include "threads/thread_team.h"
@@ -300,7 +300,7 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
   return c;
 }
 
-void keep(Profile& profile, const MachineCeilings& c) {
+void keep(MeasurementStore& store, const MachineCeilings& c) {
   std::vector<NamedMeasurement> rows;
   for (const RateCeiling& r : c.rates) rows.push_back(row(fmt::format("fma/{}/t{}", name(r.dtype), r.threads), measured_json(r.gflops, "GFLOP/s"), r.gflops));
   for (const BandwidthCeiling& b : c.bandwidths) {
@@ -311,12 +311,12 @@ void keep(Profile& profile, const MachineCeilings& c) {
   for (const ForkJoinCeiling& f : c.fork_joins) rows.push_back(row(fmt::format("fork_join/t{}", f.threads), measured_json(f.us, "us"), f.us));
   for (size_t i = 0; i < c.gpus.size(); ++i) rows.push_back(row(fmt::format("gpu/{}", i), gpu_json(c.gpus[i]), {}));
   rows.push_back(row("probe", {{"quick", c.quick}, {"seconds", c.seconds}, {"left_out", c.left_out}, {"others", c.others}, {"gpus", c.gpus.size()}}, {}));
-  profile.put(rows);
+  store.put(rows);
 }
 
-std::optional<MachineCeilings> kept_ceilings(const Profile& profile) {
+std::optional<MachineCeilings> kept_ceilings(const MeasurementStore& store) {
   MachineCeilings c;
-  for (const NamedMeasurement& stored : profile.all(kPrefix)) take_row(c, stored);
+  for (const NamedMeasurement& stored : store.all(kPrefix)) take_row(c, stored);
   if (c.rates.empty()) return {};
   sort_rows(c);
   return c;

@@ -1,5 +1,5 @@
 // All ceilings of the machine: multiply-adds by type, bandwidth by cache level and fork-join latency, each by number of threads; measured in seconds, stored in
-// the profile and read back from it.
+// the measurement store and read back from it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace ridge {
 
-class Profile;
+class MeasurementStore;
 
 struct RateCeiling {
   DType dtype = DType::f32;
@@ -64,8 +64,8 @@ struct ProbeOptions {
 
 MachineCeilings probe(const Machine& machine, const ProbeOptions& options = {});
 
-void keep(Profile& profile, const MachineCeilings& ceilings);
-std::optional<MachineCeilings> kept_ceilings(const Profile& profile);  // empty: never measured here
+void keep(MeasurementStore& store, const MachineCeilings& ceilings);
+std::optional<MachineCeilings> kept_ceilings(const MeasurementStore& store);  // empty: never measured here
 
 std::string to_json(const MachineCeilings& ceilings);
 

@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 
 namespace ridge {
 

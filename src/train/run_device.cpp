@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "machine/machine.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "measure/default_team.h"
 #include "train/step_time.h"
 
@@ -20,7 +20,7 @@ constexpr double kStartGuess = 3;    // default start-up time of a GPU in second
 constexpr double kReplayed = 3e-6;   // minimum seconds per kernel in a recorded step; the probe measures host launches, which cost more
 constexpr double kFirstGuess = 1.3;  // default ratio of a step's time to the sum of its kernels at their ceilings, until measured
 
-Profile this_machine() { return Profile(fingerprint(detect_machine({}))); }
+MeasurementStore this_machine() { return MeasurementStore(fingerprint(detect_machine({}))); }
 
 double rate_of(const GpuCeilings& gpu, Precision precision) {
   for (const GpuCeilings::Rate& rate : gpu.matmul)
@@ -78,7 +78,7 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
     return !d.missing.empty() || std::any_of(costs.begin(), costs.end(), [&](const DeviceCost& c) { return c.device == d.device; });
   });
   Chosen chosen{choose_device(request, fallback, devices, work, costs), all ? "measured" : "default"};
-  constexpr double kNoticed = 0.2;  // seconds; values from a profile take almost no time
+  constexpr double kNoticed = 0.2;  // seconds; values from a measurement store take almost no time
   if (figures == Figures::measured && seconds > kNoticed)
     chosen.device.notices.push_back(fmt::format("the devices were measured for this choice ({:.1f} s); later runs reuse it", seconds));
   return chosen;
@@ -132,10 +132,10 @@ std::string start_key(const std::string& gpu) { return "start_time/" + gpu; }
 std::string not_enough(const std::vector<KnownDevice>& devices, const StepWork& work, double times, Figures figures) {
   if (figures == Figures::none) return {};
   double start = 0;
-  const Profile profile = this_machine();
+  const MeasurementStore store = this_machine();
   for (const KnownDevice& d : devices)
     if (d.missing.empty() && d.device.kind != Device::Kind::cpu) {
-      const double seconds = profile.number(start_key(d.name)).value_or(kStartGuess);
+      const double seconds = store.number(start_key(d.name)).value_or(kStartGuess);
       start = start > 0 ? std::min(start, seconds) : seconds;
     }
   const std::optional<KernelRates> rates = start > 0 ? cpu_rates(int64_t(1) << 28, figures) : std::nullopt;
@@ -174,10 +174,10 @@ RunDevice choose_reading_device(const config::Resolved& settings, const StepWork
 void keep_start_time(const Backend& backend, double seconds) {
   const std::string gpu = backend.info().chip;
   if (gpu.empty()) return;
-  Profile profile = this_machine();
+  MeasurementStore store = this_machine();
   // Keep the minimum, because kernels are compiled only once.
-  const double before = profile.number(start_key(gpu)).value_or(seconds);
-  profile.put(start_key(gpu), {.value = fmt::format("{:.4g}", std::min(before, seconds)), .samples = 1});
+  const double before = store.number(start_key(gpu)).value_or(seconds);
+  store.put(start_key(gpu), {.value = fmt::format("{:.4g}", std::min(before, seconds)), .samples = 1});
 }
 
 double measured_balance(const Backend& backend, Precision precision, int64_t memory, Figures figures) {
@@ -196,7 +196,7 @@ constexpr std::pair<const char*, Measured GpuCeilings::*> kGpuFields[] = {
 std::string gpu_prefix(const std::string& name) { return "step_time/" + name + "/"; }
 bool is_known(const GpuCeilings& gpu) { return gpu.fastest() && gpu.copy_gbs.median > 0; }
 
-void keep_gpu_ceilings(Profile& profile, const std::vector<GpuCeilings>& measured) {
+void keep_gpu_ceilings(MeasurementStore& store, const std::vector<GpuCeilings>& measured) {
   std::vector<NamedMeasurement> rows;
   for (const GpuCeilings& gpu : measured) {
     if (!is_known(gpu)) continue;
@@ -206,32 +206,32 @@ void keep_gpu_ceilings(Profile& profile, const std::vector<GpuCeilings>& measure
     for (const GpuCeilings::Rate& rate : gpu.matmul) row(std::string(ridge::name(rate.precision)), rate.gflops.median);
     for (auto [field, member] : kGpuFields) row(field, (gpu.*member).median);
   }
-  if (!rows.empty()) profile.put(rows);
+  if (!rows.empty()) store.put(rows);
 }
 
 }  // namespace
 
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures figures) {
   if (figures == Figures::none) return {};
-  Profile profile = this_machine();
+  MeasurementStore store = this_machine();
   auto find = [&](const std::vector<GpuCeilings>& list) -> std::optional<GpuCeilings> {
     for (const GpuCeilings& gpu : list)
       if (gpu.name == name && is_known(gpu)) return gpu;
     return {};
   };
-  if (const std::optional<MachineCeilings> all = kept_ceilings(profile))
+  if (const std::optional<MachineCeilings> all = kept_ceilings(store))
     if (std::optional<GpuCeilings> known = find(all->gpus)) return known;
   // If the machine has not been probed, use what earlier runs measured.
   GpuCeilings own;
   own.name = name;
   const std::string prefix = gpu_prefix(name);
   for (Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
-    if (const std::optional<double> rate = profile.number(prefix + std::string(ridge::name(precision)))) own.matmul.push_back({precision, {.median = *rate}});
-  for (auto [field, member] : kGpuFields) (own.*member).median = profile.number(prefix + field).value_or(0);
+    if (const std::optional<double> rate = store.number(prefix + std::string(ridge::name(precision)))) own.matmul.push_back({precision, {.median = *rate}});
+  for (auto [field, member] : kGpuFields) (own.*member).median = store.number(prefix + field).value_or(0);
   if (std::optional<GpuCeilings> known = find({own})) return known;
   if (figures != Figures::measured) return {};
   const std::vector<GpuCeilings> measured = begin_gpu_rates()().gpus;
-  keep_gpu_ceilings(profile, measured);
+  keep_gpu_ceilings(store, measured);
   return find(measured);
 }
 
@@ -242,8 +242,8 @@ std::function<void()> begin_measuring_gpus() {
   });
   if (all) return {};
   return [probe = begin_gpu_rates()] {
-    Profile profile = this_machine();
-    keep_gpu_ceilings(profile, probe().gpus);
+    MeasurementStore store = this_machine();
+    keep_gpu_ceilings(store, probe().gpus);
   };
 }
 
@@ -270,9 +270,9 @@ GpuStepTime gpu_step_time(const TrainStep& step, const Backend& backend, Figures
 
 void keep_step_time(const std::string& key, double expected, double measured) {
   if (key.empty() || !(expected > 0) || !(measured > 0)) return;
-  Profile profile = this_machine();
-  const double before = profile.number(key).value_or(kFirstGuess);
-  profile.put(key, {.value = fmt::format("{:.4g}", std::clamp(before * measured / expected, 0.5, 20.0)), .samples = 1});
+  MeasurementStore store = this_machine();
+  const double before = store.number(key).value_or(kFirstGuess);
+  store.put(key, {.value = fmt::format("{:.4g}", std::clamp(before * measured / expected, 0.5, 20.0)), .samples = 1});
 }
 
 BudgetFacts device_budget(const Backend& backend) {

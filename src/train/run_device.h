@@ -9,9 +9,9 @@
 
 #include "base/decision.h"
 #include "config/config.h"
+#include "machine/measurement_store.h"
 #include "machine/memory_budget.h"
 #include "machine/precision.h"
-#include "machine/profile.h"
 #include "measure/probe.h"
 #include "ridge/device.h"
 #include "step/train_step.h"
@@ -51,7 +51,7 @@ RunDevice choose_run_device(const config::Resolved& settings, const StepWork& wo
 RunDevice choose_reading_device(const config::Resolved& settings, const StepWork& work, double times);
 void keep_start_time(const Backend& backend, double seconds);  // saves the device's start-up time; ignored for the CPU
 
-// A GPU's ceilings from the profile; if missing and `figures` allows it, measured now (takes seconds). Empty: unknown.
+// A GPU's ceilings from the measurement store; if missing and `figures` allows it, measured now (takes seconds). Empty: unknown.
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures figures);
 
 struct GpuStepTime {

@@ -115,7 +115,7 @@ bool RunPlanner::is_set_now(const char* key) const {
   const std::string& source = s_.setting(key).source;
   if (source == "command line" || source == kTheProgram || source.starts_with("environment ") || source.starts_with("spec ")) return true;
   const std::filesystem::path file = source.substr(0, source.rfind(':'));
-  if (file == source || !file.has_filename()) return false;  // a default, a preset or the profile
+  if (file == source || !file.has_filename()) return false;  // a default, a preset or the measurement store
   return !config::is_of_run(source, o_.folder);
 }
 
@@ -427,7 +427,7 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, const std
   append(d, last);
   note_settings_without_effect();
   for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
-  if (const std::string remark = Profile(fingerprint(detect_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
+  if (const std::string remark = MeasurementStore(fingerprint(detect_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
   if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
 }
 

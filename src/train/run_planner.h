@@ -60,7 +60,7 @@ struct PlannedRun {
   double roof_others = 0;  // share of the machine used by other programs when the rates behind it were measured
   double expected_step_seconds = 0;
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
-  std::string expected_key;   // profile key for the measured step time of a run on a GPU
+  std::string expected_key;   // store key for the measured step time of a run on a GPU
   int64_t steps_done = 0;     // by the run being resumed
   TrainerOptions trainer;
 

@@ -16,7 +16,7 @@
 #include "graph/builder.h"
 #include "machine/caches.h"
 #include "machine/machine.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "machine/utilisation.h"
 #include "measure/ceilings.h"
 #include "measure/default_team.h"
@@ -134,7 +134,7 @@ double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t me
   return std::clamp(lower_quartile(times) / expected_seconds(step.kernels(), alone), 0.8, 3.0);
 }
 
-// Profile entries, for a team of this size and arrays of this length.
+// MeasurementStore entries, for a team of this size and arrays of this length.
 constexpr std::pair<const char*, double KernelRates::*> kFields[] = {{"fma_gflops", &KernelRates::fma_gflops},
                                                                      {"copy_gbs", &KernelRates::copy_gbs},
                                                                      {"matmul_gflops", &KernelRates::matmul_gflops},
@@ -148,7 +148,7 @@ std::string prefix_of(const ThreadTeam& team, int64_t memory, Precision precisio
   return fmt::format("step_time/{}/{}/{}/", team.size(), array_bytes(memory), name(precision));
 }
 constexpr const char* kOthers = "others";
-Profile own_profile() { return Profile(fingerprint(detect_machine({}))); }
+MeasurementStore own_store() { return MeasurementStore(fingerprint(detect_machine({}))); }
 
 std::string source_text(const KernelRates& r, std::string_view when) {
   return fmt::format("kernels measured on this machine {}{}", when,
@@ -188,30 +188,30 @@ bool are_trusted(const KernelRates& rates, int64_t age_seconds, const std::funct
 }
 
 std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const std::function<double()>& others_now) {
-  Profile profile = own_profile();
+  MeasurementStore store = own_store();
   const std::string prefix = prefix_of(team, memory, precision);
   KernelRates r;
   for (auto [field, member] : kFields) {
-    const std::optional<double> known = profile.number(prefix + field);
+    const std::optional<double> known = store.number(prefix + field);
     if (!known || !(*known > 0)) return {};
     r.*member = *known;
   }
-  const std::optional<double> others = profile.number(prefix + kOthers);
+  const std::optional<double> others = store.number(prefix + kOthers);
   if (!others) return {};
   r.others = *others;
-  if (!are_trusted(r, std::time(nullptr) - profile.get(prefix + kOthers)->when, others_now)) return {};
+  if (!are_trusted(r, std::time(nullptr) - store.get(prefix + kOthers)->when, others_now)) return {};
   r.source = source_text(r, "before");
   return r;
 }
 
-std::string kept_rates_text(const Profile& profile, int threads) {
+std::string kept_rates_text(const MeasurementStore& store, int threads) {
   std::set<std::string> formats;
   double others = 0;
-  for (const auto& [key, m] : profile.all(fmt::format("step_time/{}/", threads))) {
+  for (const auto& [key, m] : store.all(fmt::format("step_time/{}/", threads))) {
     if (!key.ends_with(std::string("/") + kOthers)) continue;
     const size_t end = key.rfind('/'), begin = key.rfind('/', end - 1) + 1;  // step_time/THREADS/BYTES/FORMAT/others
     formats.insert(key.substr(begin, end - begin));
-    others = std::max(others, profile.number(key).value_or(0));
+    others = std::max(others, store.number(key).value_or(0));
   }
   if (formats.empty()) return {};
   std::string text;
@@ -224,7 +224,7 @@ void keep_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, co
   const std::string prefix = prefix_of(team, memory, precision);
   std::vector<NamedMeasurement> rows = {{prefix + kOthers, {.value = fmt::format("{:.3g}", rates.others), .samples = 1}}};
   for (auto [field, member] : kFields) rows.push_back({prefix + field, {.value = fmt::format("{:.6g}", rates.*member), .samples = 1}});
-  own_profile().put(rows);
+  own_store().put(rows);
 }
 
 KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {

@@ -11,7 +11,7 @@
 
 namespace ridge {
 
-class Profile;
+class MeasurementStore;
 class ThreadTeam;
 
 struct KernelRates {
@@ -30,13 +30,13 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision pre
 // Whether stored rates are still trusted. Rates measured on a busy machine expire as soon as it is quiet, and in any case after ten minutes.
 bool are_trusted(const KernelRates& rates, int64_t age_seconds, const std::function<double()>& others_now);
 void keep_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const KernelRates& rates);
-// kept_: rates from the profile; empty if it has none that are trusted. known_: the same, but measures and stores them in that case.
+// kept_: rates from the measurement store; empty if it has none that are trusted. known_: the same, but measures and stores them in that case.
 std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32,
                                              const std::function<double()>& others_now = ridge::others_now);
 KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
 
 // Human-readable summary of the rates stored for this team: "fp32 and bf16, 2 sets, …"; empty: none.
-std::string kept_rates_text(const Profile& profile, int threads);
+std::string kept_rates_text(const MeasurementStore& store, int threads);
 
 double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& rates);
 

@@ -18,7 +18,7 @@ unsigned reader_of(const Key& key) {
 }
 
 // The ways to set a key, weakest first.
-enum Way { kProfile, kIni, kYaml, kFile, kVariable, kWord, kWays };
+enum Way { kTuned, kIni, kYaml, kFile, kVariable, kWord, kWays };
 
 class Resolve : public InFolder {
  protected:
@@ -31,7 +31,7 @@ class Resolve : public InFolder {
   // Sets `key` to `value` in one way; returns the source that must be reported.
   std::string add(Sources& s, Way way, const Key& key, const std::string& value) const {
     switch (way) {
-      case kProfile: s.profile.emplace_back(key.name, value); return "tuned profile";
+      case kTuned: s.tuned.emplace_back(key.name, value); return "tuned choices";
       case kIni: return write("config_gpu.ini", fmt::format("# line 1\n{} = \"{}\"\n", key.name, value)).string() + ":2";
       case kYaml: return write("train.yaml", fmt::format("\n\n{}: \"{}\"\n", key.name, value)).string() + ":3";
       case kFile: return s.files.emplace_back(write("named.json", fmt::format("{{\"{}\":\n\"{}\"}}", key.name, value))).string() + ":1";
@@ -164,10 +164,10 @@ TEST_F(Resolve, PresetsOverrideOnlyDefaults) {
   EXPECT_EQ(r.get<int64_t>("layers"), 6);
   EXPECT_EQ(r.get<double>("dropout"), 0.2);
   EXPECT_EQ(r.setting("layers").source, "preset shakespeare-char");
-  s.profile = {{"batch", "32"}};
+  s.tuned = {{"batch", "32"}};
   s.words.push_back("heads=2");
   r = resolve(s);
-  EXPECT_EQ(r.setting("batch").source, "tuned profile");
+  EXPECT_EQ(r.setting("batch").source, "tuned choices");
   EXPECT_EQ(r.history("heads")[1].source, "preset shakespeare-char");
   EXPECT_EQ(r.get<int64_t>("heads"), 2);
   s.words.push_back("layers=auto");
@@ -336,7 +336,7 @@ TEST_F(Resolve, EveryErrorNamesPlaceAndRemedy) {
             "[config] environment RIDGE_BACTH: unknown variable; did you mean 'RIDGE_BATCH'?\n[config] environment RIDGE_LR: lr is 'x', but must be a number "
             "from 0 to 1000, or auto");
   s = sources();
-  s.profile = {{"btach", "1"}};
+  s.tuned = {{"btach", "1"}};
   EXPECT_EQ(error_of(s), "") << "another version of Ridge may have written it";
   ASSERT_EQ(resolve(s).notes().size(), 1u);
   EXPECT_EQ(resolve(s).notes()[0].text, "btach has no effect: unknown key 'btach'; did you mean 'batch'?");

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 
 namespace ridge {
 namespace {
@@ -91,19 +91,19 @@ TEST(Probe, MeasuresEverythingAndKeepsIt) {
   EXPECT_FALSE(c.rate(DType::f32, 3));
   EXPECT_FALSE(c.bandwidth("L9", Movement::copy));
 
-  Profile profile({"0000000000000001", "{}"}, {});
-  EXPECT_FALSE(kept_ceilings(profile));
-  keep(profile, c);
-  EXPECT_EQ(profile.number("ceiling/fma/f32/t2"), c.rate(DType::f32)->gflops.median);
-  MachineCeilings kept = kept_ceilings(profile).value();
+  MeasurementStore store({"0000000000000001", "{}"}, {});
+  EXPECT_FALSE(kept_ceilings(store));
+  keep(store, c);
+  EXPECT_EQ(store.number("ceiling/fma/f32/t2"), c.rate(DType::f32)->gflops.median);
+  MachineCeilings kept = kept_ceilings(store).value();
   EXPECT_GE(kept.when, c.when);
   kept.when = c.when;
   EXPECT_EQ(nlohmann::json::parse(to_json(kept)), nlohmann::json::parse(to_json(c)));
 
   MachineCeilings later = c;
   later.gpus.clear();
-  keep(profile, later);
-  EXPECT_TRUE(kept_ceilings(profile)->gpus.empty());  // the card has been removed
+  keep(store, later);
+  EXPECT_TRUE(kept_ceilings(store)->gpus.empty());  // the card has been removed
 }
 
 TEST(Probe, MeasuresAllThreadsThenOneThenTheRest) {
@@ -122,20 +122,20 @@ TEST(Probe, ReportsWhatItHadNoTimeFor) {
   EXPECT_EQ(c.left_out, 4 + 3 * 4 + 1);
   EXPECT_TRUE(c.rates.empty());
   EXPECT_EQ(c.threads(), 0);
-  Profile profile({"0000000000000001", "{}"}, {});
-  keep(profile, c);
-  EXPECT_FALSE(kept_ceilings(profile));
+  MeasurementStore store({"0000000000000001", "{}"}, {});
+  keep(store, c);
+  EXPECT_FALSE(kept_ceilings(store));
 }
 
 TEST(Probe, ReadsOnlyKnownMeasurements) {
-  Profile profile({"0000000000000001", "{}"}, {});
+  MeasurementStore store({"0000000000000001", "{}"}, {});
   for (const char* key : {"ceiling/", "ceiling/fma", "ceiling/fma/f32", "ceiling/fma/f99/t1", "ceiling/fma/f32/tx", "ceiling/fma/f32/t-1", "ceiling/copy/L1",
                           "ceiling/fly/L1/t1", "ceiling/fork_join", "ceiling/fork_join/x/t1"})
-    for (const char* value : {"1", "[]", "{}", R"({"value":3})"}) profile.put(key, {.value = value});
-  EXPECT_FALSE(kept_ceilings(profile));
-  profile.put("ceiling/fma/f32/t4", {.value = R"({"value":3})"});
-  profile.put("ceiling/gpu/0", {.value = "{}"});
-  const MachineCeilings kept = kept_ceilings(profile).value();
+    for (const char* value : {"1", "[]", "{}", R"({"value":3})"}) store.put(key, {.value = value});
+  EXPECT_FALSE(kept_ceilings(store));
+  store.put("ceiling/fma/f32/t4", {.value = R"({"value":3})"});
+  store.put("ceiling/gpu/0", {.value = "{}"});
+  const MachineCeilings kept = kept_ceilings(store).value();
   EXPECT_EQ(kept.rates.size(), 1u);
   EXPECT_EQ(kept.rate(DType::f32)->threads, 4);
   EXPECT_TRUE(kept.bandwidths.empty());

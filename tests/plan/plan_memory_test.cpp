@@ -96,7 +96,7 @@ Ranges gpt_step(const GptShape& s) {
   return ranges;
 }
 
-// Random profiles of several kinds: long and short lifetimes, even and very uneven sizes.
+// Random plans of several kinds: long and short lifetimes, even and very uneven sizes.
 Ranges random_ranges(std::mt19937& random, int n) {
   Ranges ranges;
   const int steps = 1 + int(random() % unsigned(2 * n)), lives = int(random() % 4), sizes = int(random() % 3);
@@ -154,7 +154,7 @@ TEST(PlanMemory, IsAFunctionOfItsInput) {
   EXPECT_EQ(plan_memory(ranges).offsets, plan_memory(ranges).offsets);
 }
 
-TEST(PlanMemory, HandlesLargeProfiles) {
+TEST(PlanMemory, HandlesLargePlans) {
   std::mt19937 random(10);
   for (int round = 0; round < 8; ++round) {
     Ranges ranges = random_ranges(random, 5000);

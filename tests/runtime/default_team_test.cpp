@@ -12,7 +12,7 @@
 namespace ridge {
 namespace {
 
-// The result in a new process with these variables; its slots and profile are stored in the tree.
+// The result in a new process with these variables; its slots and measurements are stored in the tree.
 std::string default_in_child(const FileTree& tree, std::initializer_list<std::pair<const char*, const char*>> variables,
                              const ThreadRequest* request = nullptr) {
   return in_child([&] {

@@ -43,7 +43,7 @@ TEST_F(FormatTrials, AreRunOnceAndStored) {
 }
 
 // Like the seeds of an experiment, on a machine where nothing can be stored.
-TEST_F(FormatTrials, LastForTheProcessWithoutAProfile) {
+TEST_F(FormatTrials, LastForTheProcessWithoutAStore) {
   setenv("RIDGE_CACHE", "/dev/null/nothing", 1);
   const FormatTrial now = try_formats(of_width(160), 4, team_, kRoom, Figures::measured), later = try_formats(of_width(160), 4, team_, kRoom, Figures::kept);
   ASSERT_EQ(bool(now.rates), bool(later.rates));

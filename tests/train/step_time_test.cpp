@@ -4,7 +4,7 @@
 
 #include "machine/caches.h"
 #include "machine/machine.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "measure/ceilings.h"
 #include "measure/default_team.h"
 #include "support/temp_folder.h"
@@ -67,14 +67,14 @@ TEST(StepTime, RatesOfABusyMachineAreMarkedAndExpire) {
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24, Precision::fp32, busy_now)->source,
             "kernels measured on this machine before, while others kept 63 % of it busy");
   EXPECT_FALSE(kept_kernel_rates(default_team(), 1 << 24, Precision::fp32, quiet_now));
-  const Profile profile(fingerprint(detect_machine({})));
-  EXPECT_NE(kept_rates_text(profile, default_team().size()).find("kernels in fp32; while others kept 63 %"), std::string::npos);
+  const MeasurementStore store(fingerprint(detect_machine({})));
+  EXPECT_NE(kept_rates_text(store, default_team().size()).find("kernels in fp32; while others kept 63 %"), std::string::npos);
   keep_kernel_rates(default_team(), 1 << 24, Precision::fp32, quiet);
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->source, "kernels measured on this machine before");
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->correction, quiet.correction);
 }
 
-// optimize_perf=false: the profile has no influence.
+// optimize_perf=false: the measurement store has no influence.
 TEST(StepTime, StoredRatesAreIgnoredWithoutTuning) {
   const test::TempFolder folder;
   const test::Variable cache("RIDGE_CACHE", folder / "cache");

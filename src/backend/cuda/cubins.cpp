@@ -19,7 +19,7 @@
 #include "io/atomic_file.h"
 #include "io/checksum.h"
 #include "io/trust.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 
 namespace ridge::cuda {
 namespace {

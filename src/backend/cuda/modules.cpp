@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 
 namespace ridge::cuda {
 namespace {
@@ -59,15 +59,15 @@ std::shared_ptr<LoadedText> Modules::load(const KernelText& text) {
   return loaded;
 }
 
-Profile& Modules::profile() {
-  if (!profile_) profile_ = std::make_unique<Profile>(fingerprint(detect_machine({})));
-  return *profile_;
+MeasurementStore& Modules::store() {
+  if (!store_) store_ = std::make_unique<MeasurementStore>(fingerprint(detect_machine({})));
+  return *store_;
 }
 
 std::string Modules::choice(const std::string& key) {
   if (auto it = used_.find(key); it != used_.end()) return it->second;
   if (auto it = given_.find(key); it != given_.end()) return used_[key] = it->second;
-  const auto found = profile().get(fmt::format("cuda/{}/{}/{}", device_.chip().name, device_.driver().version(), key));
+  const auto found = store().get(fmt::format("cuda/{}/{}/{}", device_.chip().name, device_.driver().version(), key));
   if (!found) return {};
   const auto value = nlohmann::json::parse(found->value, nullptr, false);
   return value.is_string() ? used_[key] = value.get<std::string>() : std::string();
@@ -75,7 +75,7 @@ std::string Modules::choice(const std::string& key) {
 
 void Modules::keep_choice(const std::string& key, const std::string& value) {
   record_choice(key, value);
-  profile().put(fmt::format("cuda/{}/{}/{}", device_.chip().name, device_.driver().version(), key), {.value = nlohmann::json(value).dump(), .samples = 1});
+  store().put(fmt::format("cuda/{}/{}/{}", device_.chip().name, device_.driver().version(), key), {.value = nlohmann::json(value).dump(), .samples = 1});
 }
 
 void Modules::use_choices(const std::map<std::string, std::string>& choices) {

@@ -12,7 +12,7 @@
 #include "drivers/nvrtc.h"
 
 namespace ridge {
-class Profile;
+class MeasurementStore;
 }
 
 namespace ridge::cuda {
@@ -41,14 +41,14 @@ class Modules {
   void use_choices(const std::map<std::string, std::string>& choices);
 
  private:
-  Profile& profile();
+  MeasurementStore& store();
 
   Device& device_;
   Nvrtc nvrtc_;
   Cubins cubins_;
   std::unordered_map<std::string, std::weak_ptr<LoadedText>> loaded_;
   std::map<std::string, std::string> given_, used_;
-  std::unique_ptr<Profile> profile_;
+  std::unique_ptr<MeasurementStore> store_;
 };
 
 }  // namespace ridge::cuda

@@ -10,7 +10,7 @@
 
 #include "backend/registry.h"
 #include "machine/machine.h"
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 #include "tasks/gpt/task.h"
 #include "threads/thread_team.h"
 
@@ -93,7 +93,7 @@ Verdict compare(const Trial& trial, ThreadTeam& team, int64_t memory) {
 }  // namespace
 
 FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& team, int64_t memory, Figures figures) {
-  // Shared by all runs of an experiment, even if the profile cannot be written.
+  // Shared by all runs of an experiment, even if the measurement store cannot be written.
   static std::mutex mutex;
   static std::map<std::string, double> found;
   const std::lock_guard lock(mutex);
@@ -101,17 +101,17 @@ FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& tea
   if (figures == Figures::none) return {};
   if (whole.width < kNarrowest) return {{}, fmt::format("a width of {} is too narrow for a coarser format to pay off", whole.width)};
   const Trial trial(whole, samples);
-  Profile profile{fingerprint(detect_machine({}))};
+  MeasurementStore store{fingerprint(detect_machine({}))};
   const std::string key = trial.key(team);
-  double speed = profile.number(key).value_or(0);
-  if (const auto before = found.find(profile.file().string() + key); speed <= 0 && before != found.end()) speed = before->second;
+  double speed = store.number(key).value_or(0);
+  if (const auto before = found.find(store.file().string() + key); speed <= 0 && before != found.end()) speed = before->second;
   if (speed <= 0) {
     if (figures != Figures::measured) return {};
     const Verdict verdict = compare(trial, team, memory);
     if (verdict.speed <= 0) return {{}, "there is not enough memory to try a coarser format"};
     speed = verdict.speed;
-    if (verdict.sure) profile.put(key, {.value = fmt::format("{:.6g}", speed), .samples = 1});
-    found[profile.file().string() + key] = speed;
+    if (verdict.sure) store.put(key, {.value = fmt::format("{:.6g}", speed), .samples = 1});
+    found[store.file().string() + key] = speed;
   }
   return {[speed](const Device& device, Precision precision) -> std::optional<double> {
             if (device.kind != Device::Kind::cpu) return {};

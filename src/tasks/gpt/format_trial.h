@@ -9,8 +9,8 @@ namespace ridge {
 
 class ThreadTeam;
 
-// Returns what this process or an earlier one (through the profile) has found for such steps. Otherwise, if `figures` allows it, times them now, in a few
-// tenths of a second and within `memory` bytes. A result too close to be stable is kept for this process only.
+// Returns what this process or an earlier one (through the measurement store) has found for such steps. Otherwise, if `figures` allows it, times them now, in a
+// few tenths of a second and within `memory` bytes. A result too close to be stable is kept for this process only.
 FormatTrial try_formats(const GptConfig& model, int64_t batch, ThreadTeam& team, int64_t memory, Figures figures);
 
 }  // namespace ridge

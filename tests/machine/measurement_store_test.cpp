@@ -1,4 +1,4 @@
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 
 #include <gtest/gtest.h>
 #include <sqlite3.h>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 const Fingerprint kHere{"00000000000000aa", "{}"}, kElsewhere{"00000000000000bb", "{}"};
 
-class ProfileTest : public ::testing::Test {
+class MeasurementStoreTest : public ::testing::Test {
  protected:
   void write(const std::string& bytes) const {
     fs::create_directories(file_.parent_path());
@@ -56,57 +56,57 @@ class ProfileTest : public ::testing::Test {
     return codes;
   }
 
-  static void expect_works(Profile& profile) {
-    profile.put("works", {.value = "1"});
-    EXPECT_EQ(profile.number("works"), 1.0);
-    EXPECT_EQ(profile.remark().find('\n'), std::string::npos);
+  static void expect_works(MeasurementStore& store) {
+    store.put("works", {.value = "1"});
+    EXPECT_EQ(store.number("works"), 1.0);
+    EXPECT_EQ(store.remark().find('\n'), std::string::npos);
   }
 
   test::TempFolder temporary_;
-  fs::path folder_ = temporary_.path(), file_ = folder_ / "cache" / "profile.db";
+  fs::path folder_ = temporary_.path(), file_ = folder_ / "cache" / "store.db";
 };
 
-TEST_F(ProfileTest, KeepsMeasurementsAcrossProcesses) {
+TEST_F(MeasurementStoreTest, KeepsMeasurementsAcrossProcesses) {
   {
-    Profile profile(kHere, file_);
-    EXPECT_TRUE(profile.stored());
-    EXPECT_EQ(profile.remark(), "");
-    profile.put("copy/t2", {.value = R"({"value":51.5,"variant":"2 streams"})", .spread = 0.02, .samples = 40});
-    profile.put("copy/t1", {.value = "50"});
-    profile.put("copy/t1", {.value = "49.5", .samples = 7});
+    MeasurementStore store(kHere, file_);
+    EXPECT_TRUE(store.stored());
+    EXPECT_EQ(store.remark(), "");
+    store.put("copy/t2", {.value = R"({"value":51.5,"variant":"2 streams"})", .spread = 0.02, .samples = 40});
+    store.put("copy/t1", {.value = "50"});
+    store.put("copy/t1", {.value = "49.5", .samples = 7});
   }
-  Profile profile(kHere, file_);
-  const Measurement m = profile.get("copy/t2").value();
+  MeasurementStore store(kHere, file_);
+  const Measurement m = store.get("copy/t2").value();
   EXPECT_EQ(m.value, R"({"value":51.5,"variant":"2 streams"})");
   EXPECT_EQ(m.spread, 0.02);
   EXPECT_EQ(m.samples, 40);
   EXPECT_GT(m.when, 1'700'000'000);
-  EXPECT_EQ(profile.number("copy/t1"), 49.5);
-  EXPECT_EQ(profile.number("copy/t2"), 51.5);
-  EXPECT_FALSE(profile.get("copy/t"));
-  EXPECT_FALSE(profile.number("copy"));
+  EXPECT_EQ(store.number("copy/t1"), 49.5);
+  EXPECT_EQ(store.number("copy/t2"), 51.5);
+  EXPECT_FALSE(store.get("copy/t"));
+  EXPECT_FALSE(store.number("copy"));
 }
 
-TEST_F(ProfileTest, ListsAndRemovesByPrefix) {
-  Profile profile(kHere, file_);
-  for (const char* key : {"b/2", "a/1", "b/1", "b", "c%_'\"; DROP TABLE measurement", "bä"}) profile.put(key, {.value = "0"});
+TEST_F(MeasurementStoreTest, ListsAndRemovesByPrefix) {
+  MeasurementStore store(kHere, file_);
+  for (const char* key : {"b/2", "a/1", "b/1", "b", "c%_'\"; DROP TABLE measurement", "bä"}) store.put(key, {.value = "0"});
   auto keys = [&](std::string_view prefix) {
     std::vector<std::string> found;
-    for (const auto& [key, m] : profile.all(prefix)) found.push_back(key);
+    for (const auto& [key, m] : store.all(prefix)) found.push_back(key);
     return found;
   };
   EXPECT_EQ(keys("b/"), (std::vector<std::string>{"b/1", "b/2"}));
   EXPECT_EQ(keys("b").size(), 4u);
   EXPECT_EQ(keys("").size(), 6u);
   EXPECT_EQ(keys("%").size(), 0u);
-  EXPECT_EQ(profile.forget("b/"), 2);
-  EXPECT_EQ(profile.forget("b/"), 0);
-  EXPECT_EQ(profile.forget(), 4);
+  EXPECT_EQ(store.forget("b/"), 2);
+  EXPECT_EQ(store.forget("b/"), 0);
+  EXPECT_EQ(store.forget(), 4);
   EXPECT_TRUE(keys("").empty());
 }
 
-TEST_F(ProfileTest, MachinesAreSeparate) {
-  Profile here(kHere, file_), elsewhere(kElsewhere, file_);
+TEST_F(MeasurementStoreTest, MachinesAreSeparate) {
+  MeasurementStore here(kHere, file_), elsewhere(kElsewhere, file_);
   here.put("x", {.value = "1"});
   elsewhere.put("x", {.value = "2"});
   EXPECT_EQ(here.number("x"), 1.0);
@@ -114,22 +114,22 @@ TEST_F(ProfileTest, MachinesAreSeparate) {
   EXPECT_EQ(here.number("x"), 1.0);
 }
 
-TEST_F(ProfileTest, RejectsInvalidMeasurements) {
-  Profile profile(kHere, file_);
-  EXPECT_THROW(profile.put("", {.value = "1"}), Error);
-  EXPECT_THROW(profile.put("x", {.value = ""}), Error);
-  EXPECT_THROW(profile.put("x", {.value = "nan"}), Error);
-  EXPECT_THROW(profile.put("x", {.value = "1", .spread = std::nan("")}), Error);
+TEST_F(MeasurementStoreTest, RejectsInvalidMeasurements) {
+  MeasurementStore store(kHere, file_);
+  EXPECT_THROW(store.put("", {.value = "1"}), Error);
+  EXPECT_THROW(store.put("x", {.value = ""}), Error);
+  EXPECT_THROW(store.put("x", {.value = "nan"}), Error);
+  EXPECT_THROW(store.put("x", {.value = "1", .spread = std::nan("")}), Error);
   const NamedMeasurement rows[] = {{"good", {.value = "1"}}, {"bad", {.value = "{"}}};
-  EXPECT_THROW(profile.put(rows), Error);
-  EXPECT_TRUE(profile.all().empty());  // all or none
+  EXPECT_THROW(store.put(rows), Error);
+  EXPECT_TRUE(store.all().empty());  // all or none
 }
 
-TEST_F(ProfileTest, BrokenStoresAreMovedAsideAndRecreated) {
+TEST_F(MeasurementStoreTest, BrokenStoresAreMovedAsideAndRecreated) {
   std::string whole;
   {
-    Profile profile(kHere, file_);
-    for (int i = 0; i < 400; ++i) profile.put("key/" + std::to_string(i), {.value = "\"" + std::string(100, 'x') + "\""});
+    MeasurementStore store(kHere, file_);
+    for (int i = 0; i < 400; ++i) store.put("key/" + std::to_string(i), {.value = "\"" + std::string(100, 'x') + "\""});
   }
   whole = bytes();
   ASSERT_GT(whole.size(), 20000u);
@@ -144,74 +144,74 @@ TEST_F(ProfileTest, BrokenStoresAreMovedAsideAndRecreated) {
   for (const std::string& text : broken) {
     fs::remove_all(file_.parent_path());
     write(text);
-    Profile profile(kHere, file_);
-    EXPECT_TRUE(profile.stored());
-    EXPECT_NE(profile.remark().find("recreated"), std::string::npos) << profile.remark();
+    MeasurementStore store(kHere, file_);
+    EXPECT_TRUE(store.stored());
+    EXPECT_NE(store.remark().find("recreated"), std::string::npos) << store.remark();
     EXPECT_TRUE(fs::exists(file_.string() + ".corrupt"));
-    expect_works(profile);
-    Profile again(kHere, file_);
+    expect_works(store);
+    MeasurementStore again(kHere, file_);
     EXPECT_EQ(again.remark(), "");
     EXPECT_EQ(again.number("works"), 1.0);
   }
 }
 
-TEST_F(ProfileTest, IgnoresTablesWithAnotherSchema) {
+TEST_F(MeasurementStoreTest, IgnoresTablesWithAnotherSchema) {
   fs::create_directories(file_.parent_path());
   sqlite3* other = nullptr;
   ASSERT_EQ(sqlite3_open(file_.c_str(), &other), SQLITE_OK);
   EXPECT_EQ(sqlite3_exec(other, "CREATE TABLE measurement(word TEXT)", nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(other);
-  Profile profile(kHere, file_);
-  EXPECT_TRUE(profile.stored());
-  expect_works(profile);
+  MeasurementStore store(kHere, file_);
+  EXPECT_TRUE(store.stored());
+  expect_works(store);
   EXPECT_TRUE(fs::exists(file_.string() + ".corrupt"));
 }
 
-TEST_F(ProfileTest, AnEmptyFileIsANewStore) {
+TEST_F(MeasurementStoreTest, AnEmptyFileIsANewStore) {
   write("");
-  Profile profile(kHere, file_);
-  EXPECT_EQ(profile.remark(), "");
-  expect_works(profile);
+  MeasurementStore store(kHere, file_);
+  EXPECT_EQ(store.remark(), "");
+  expect_works(store);
 }
 
-TEST_F(ProfileTest, SurvivesAStoreThatBreaksWhileItIsOpen) {
-  Profile profile(kHere, file_);
-  for (int i = 0; i < 300; ++i) profile.put("key/" + std::to_string(i), {.value = "\"" + std::string(200, 'x') + "\""});
+TEST_F(MeasurementStoreTest, SurvivesAStoreThatBreaksWhileItIsOpen) {
+  MeasurementStore store(kHere, file_);
+  for (int i = 0; i < 300; ++i) store.put("key/" + std::to_string(i), {.value = "\"" + std::string(200, 'x') + "\""});
   for (const char* part : {"", "-wal", "-shm"}) std::ofstream(file_.string() + part, std::ios::binary | std::ios::trunc) << std::string(100000, 'z');
-  profile.all();
-  profile.get("key/250");
-  expect_works(profile);
+  store.all();
+  store.get("key/250");
+  expect_works(store);
 }
 
-TEST_F(ProfileTest, FallsBackToMemory) {
+TEST_F(MeasurementStoreTest, FallsBackToMemory) {
   std::ofstream(folder_ / "file") << "x";
   fs::create_directories(folder_ / "folder.db");
-  for (const fs::path& place : {fs::path(), folder_ / "file" / "profile.db", fs::path("/proc/nothing/here/profile.db"), folder_ / "folder.db"}) {
-    Profile profile(kHere, place);
-    EXPECT_FALSE(profile.stored()) << place;
-    EXPECT_NE(profile.remark().find("in memory only"), std::string::npos) << profile.remark();
-    expect_works(profile);
-    EXPECT_EQ(profile.forget(), 1);
+  for (const fs::path& place : {fs::path(), folder_ / "file" / "store.db", fs::path("/proc/nothing/here/store.db"), folder_ / "folder.db"}) {
+    MeasurementStore store(kHere, place);
+    EXPECT_FALSE(store.stored()) << place;
+    EXPECT_NE(store.remark().find("in memory only"), std::string::npos) << store.remark();
+    expect_works(store);
+    EXPECT_EQ(store.forget(), 1);
   }
 }
 
-TEST_F(ProfileTest, IgnoresAStoreThatOthersCanWrite) {
-  Profile(kHere, file_).put("x", {.value = "6"});
+TEST_F(MeasurementStoreTest, IgnoresAStoreThatOthersCanWrite) {
+  MeasurementStore(kHere, file_).put("x", {.value = "6"});
   for (const fs::path& path : {file_.parent_path(), file_}) {
     fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
     const std::string before = bytes();
-    Profile profile(kHere, file_);
-    EXPECT_FALSE(profile.stored());
-    EXPECT_FALSE(profile.number("x"));
-    EXPECT_NE(profile.remark().find("chmod o-w " + path.string()), std::string::npos) << profile.remark();
-    expect_works(profile);
+    MeasurementStore store(kHere, file_);
+    EXPECT_FALSE(store.stored());
+    EXPECT_FALSE(store.number("x"));
+    EXPECT_NE(store.remark().find("chmod o-w " + path.string()), std::string::npos) << store.remark();
+    expect_works(store);
     EXPECT_EQ(bytes(), before);
     fs::permissions(path, fs::perms::others_write, fs::perm_options::remove);
   }
-  EXPECT_EQ(Profile(kHere, file_).number("x"), 6.0);
+  EXPECT_EQ(MeasurementStore(kHere, file_).number("x"), 6.0);
 }
 
-TEST_F(ProfileTest, TheCacheFolderIsPrivate) {
+TEST_F(MeasurementStoreTest, TheCacheFolderIsPrivate) {
   const test::TempFolder folder;
   const test::Variable cache("RIDGE_CACHE", folder.path());
   EXPECT_EQ(cache_folder(), folder.path());
@@ -219,83 +219,83 @@ TEST_F(ProfileTest, TheCacheFolderIsPrivate) {
   fs::permissions(folder.path(), fs::perms::all);
   EXPECT_EQ(cache_folder(), "");
   EXPECT_NE(cache_problem().find("chmod o-w " + folder.path()), std::string::npos) << cache_problem();
-  EXPECT_EQ(Profile(kHere).remark(), cache_problem());
+  EXPECT_EQ(MeasurementStore(kHere).remark(), cache_problem());
   fs::permissions(folder.path(), fs::perms::owner_all);
   fs::create_directory(folder / "kernels");
   fs::permissions(folder / "kernels", fs::perms::all);
   EXPECT_NE(cache_problem().find("chmod o-w " + (folder / "kernels")), std::string::npos) << cache_problem();
 }
 
-TEST_F(ProfileTest, DoesNotFollowLinks) {
+TEST_F(MeasurementStoreTest, DoesNotFollowLinks) {
   const test::TempFolder folder;
   fs::create_directory(folder / "real");
   fs::create_directory_symlink(folder / "real", folder / "cache");  // the user's own link to another disk
-  { Profile(kHere, folder / "cache/p.db").put("x", {.value = "1"}); }
+  { MeasurementStore(kHere, folder / "cache/p.db").put("x", {.value = "1"}); }
   EXPECT_TRUE(fs::exists(folder / "real/p.db"));
   fs::create_symlink(folder / "elsewhere", folder / "cache/q.db");
-  EXPECT_FALSE(Profile(kHere, folder / "cache/q.db").stored());
+  EXPECT_FALSE(MeasurementStore(kHere, folder / "cache/q.db").stored());
   EXPECT_FALSE(fs::exists(folder / "elsewhere"));
 }
 
-TEST_F(ProfileTest, ReadsAReadOnlyStore) {
-  Profile(kHere, file_).put("x", {.value = "5"});
+TEST_F(MeasurementStoreTest, ReadsAReadOnlyStore) {
+  MeasurementStore(kHere, file_).put("x", {.value = "5"});
   fs::permissions(folder_, fs::perms::all);
   fs::permissions(file_.parent_path(), fs::perms(0555));
   fs::permissions(file_, fs::perms(0444));
   const std::set<int> codes = in_children(1, [&](int) {
     if (geteuid() == 0 && setuid(65534) != 0) return 1;  // because root may write everywhere
-    Profile profile(kHere, file_);
-    if (profile.stored()) return 2;
-    if (profile.number("x") != 5.0) return 3;
-    profile.put("x", {.value = "6"});
-    return profile.number("x") == 6.0 && profile.remark().find('\n') == std::string::npos ? 0 : 4;
+    MeasurementStore store(kHere, file_);
+    if (store.stored()) return 2;
+    if (store.number("x") != 5.0) return 3;
+    store.put("x", {.value = "6"});
+    return store.number("x") == 6.0 && store.remark().find('\n') == std::string::npos ? 0 : 4;
   });
   EXPECT_EQ(codes, std::set<int>{0});
   fs::permissions(file_.parent_path(), fs::perms::owner_all);
-  EXPECT_EQ(Profile(kHere, file_).number("x"), 5.0);
+  EXPECT_EQ(MeasurementStore(kHere, file_).number("x"), 5.0);
 }
 
-TEST_F(ProfileTest, EightProcessesLoseNothing) {
+TEST_F(MeasurementStoreTest, EightProcessesLoseNothing) {
   constexpr int kProcesses = 8, kOpenings = 4, kRows = 8;
   for (bool corrupt : {false, true}) {
     fs::remove_all(file_.parent_path());
     if (corrupt) write(std::string(5000, '#'));
     const std::set<int> codes = in_children(kProcesses, [&](int process) {
       for (int opening = 0; opening < kOpenings; ++opening) {
-        Profile profile(opening % 2 ? kHere : kElsewhere, file_);
+        MeasurementStore store(opening % 2 ? kHere : kElsewhere, file_);
         for (int i = 0; i < kRows; ++i) {
           const std::string key = std::to_string(process) + "/" + std::to_string(opening) + "/" + std::to_string(i);
-          profile.put("shared", {.value = std::to_string(process)});
-          profile.put(key, {.value = std::to_string(i)});
-          if (profile.number(key) != double(i)) return 1;
+          store.put("shared", {.value = std::to_string(process)});
+          store.put(key, {.value = std::to_string(i)});
+          if (store.number(key) != double(i)) return 1;
         }
-        if (!profile.stored()) return 2;
+        if (!store.stored()) return 2;
       }
       return 0;
     });
     EXPECT_EQ(codes, std::set<int>{0});
-    EXPECT_EQ(Profile(kHere, file_).all().size() + Profile(kElsewhere, file_).all().size(), size_t(kProcesses * kOpenings * kRows + 2));
+    EXPECT_EQ(MeasurementStore(kHere, file_).all().size() + MeasurementStore(kElsewhere, file_).all().size(), size_t(kProcesses * kOpenings * kRows + 2));
     EXPECT_EQ(fs::exists(file_.string() + ".corrupt"), corrupt);
   }
 }
 
-TEST_F(ProfileTest, ReadingWritesNothing) {
-  Profile(kHere, file_).put("x", {.value = "1"});
+TEST_F(MeasurementStoreTest, ReadingWritesNothing) {
+  MeasurementStore(kHere, file_).put("x", {.value = "1"});
   const auto before = fs::last_write_time(file_);
   const std::string same = bytes();
   for (const Fingerprint& machine : {kHere, kElsewhere}) {
-    Profile profile(machine, file_);
-    profile.get("x");
-    profile.all();
+    MeasurementStore store(machine, file_);
+    store.get("x");
+    store.all();
   }
   EXPECT_EQ(fs::last_write_time(file_), before);
   EXPECT_EQ(bytes(), same);
 }
 
-TEST_F(ProfileTest, RemovesOldMachines) {
-  std::vector<Profile> machines;  // all open together: only the last to close waits for the disk
+TEST_F(MeasurementStoreTest, RemovesOldMachines) {
+  std::vector<MeasurementStore> machines;  // all open together: only the last to close waits for the disk
   for (int i = 0; i < 80; ++i) machines.emplace_back(Fingerprint{"machine" + std::to_string(i), "{}"}, file_).put("x", {.value = std::to_string(i)});
-  EXPECT_EQ(Profile({"machine79", "{}"}, file_).number("x"), 79.0);
+  EXPECT_EQ(MeasurementStore({"machine79", "{}"}, file_).number("x"), 79.0);
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(file_.c_str(), &db), SQLITE_OK);
   for (const char* table : {"machine", "measurement"}) {

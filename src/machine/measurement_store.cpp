@@ -1,4 +1,4 @@
-#include "machine/profile.h"
+#include "machine/measurement_store.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -199,12 +199,12 @@ std::string cache_problem() {
 fs::path cache_folder() { return cache_problem().empty() ? named_cache_folder() : fs::path(); }
 
 // The number is the schema version: another schema uses another file.
-fs::path profile_file() {
+fs::path measurement_store_file() {
   const fs::path folder = cache_folder();
-  return folder.empty() ? folder : folder / "profile-1.db";
+  return folder.empty() ? folder : folder / "measurements-1.db";
 }
 
-struct Profile::State {
+struct MeasurementStore::State {
   Fingerprint fingerprint;
   fs::path file;
   std::mutex mutex;
@@ -236,7 +236,8 @@ struct Profile::State {
     rebuilt = true;
     entered = false;
     move_away(file);
-    remark = fmt::format("the profile {} could not be read ({}); it was moved to {}.corrupt and recreated", file.string(), why.what, file.filename().string());
+    remark = fmt::format("the measurement store {} could not be read ({}); it was moved to {}.corrupt and recreated", file.string(), why.what,
+                         file.filename().string());
     db = open_file(file);
   }
 
@@ -254,7 +255,8 @@ struct Profile::State {
     entered = false;
     remark = file.empty() ? cache_problem() : std::string();
     if (remark.empty())
-      remark = fmt::format("the profile {} cannot be used ({}); measurements are kept in memory only", file.empty() ? "store" : file.string(), why.what);
+      remark =
+          fmt::format("the measurement store {} cannot be used ({}); measurements are kept in memory only", file.empty() ? "file" : file.string(), why.what);
     db = open_memory();
     try {
       copy_readable_rows();
@@ -286,7 +288,7 @@ struct Profile::State {
       try {
         return body(*db);
       } catch (const StoreError& e) {
-        if (in_memory) fail(ErrorCode::internal, "[profile] {}", e.what);
+        if (in_memory) fail(ErrorCode::internal, "[measurements] {}", e.what);
         recover(e);
       }
     }
@@ -311,25 +313,25 @@ struct Profile::State {
   }
 };
 
-Profile::Profile(const Fingerprint& fingerprint, const fs::path& file) : state_(std::make_unique<State>()) {
+MeasurementStore::MeasurementStore(const Fingerprint& fingerprint, const fs::path& file) : state_(std::make_unique<State>()) {
   state_->fingerprint = fingerprint;
   state_->file = file;
   state_->open();
 }
 
-Profile::~Profile() = default;
-Profile::Profile(Profile&&) noexcept = default;
+MeasurementStore::~MeasurementStore() = default;
+MeasurementStore::MeasurementStore(MeasurementStore&&) noexcept = default;
 
-void Profile::put(std::string_view key, const Measurement& measurement) {
+void MeasurementStore::put(std::string_view key, const Measurement& measurement) {
   const NamedMeasurement row{std::string(key), measurement};
   put({&row, 1});
 }
 
-void Profile::put(std::span<const NamedMeasurement> rows) {
+void MeasurementStore::put(std::span<const NamedMeasurement> rows) {
   for (const auto& [key, m] : rows) {
-    if (key.empty()) fail(ErrorCode::value, "[profile] a measurement without a key");
-    if (!nlohmann::json::accept(m.value)) fail(ErrorCode::value, "[profile] the value of {} is not JSON: {}", key, m.value);
-    if (!std::isfinite(m.spread)) fail(ErrorCode::value, "[profile] a spread of {} for {}", m.spread, key);
+    if (key.empty()) fail(ErrorCode::value, "[measurements] a measurement without a key");
+    if (!nlohmann::json::accept(m.value)) fail(ErrorCode::value, "[measurements] the value of {} is not JSON: {}", key, m.value);
+    if (!std::isfinite(m.spread)) fail(ErrorCode::value, "[measurements] a spread of {} for {}", m.spread, key);
   }
   state_->with_database([&](Database& db) {
     Transaction t(db);
@@ -339,7 +341,7 @@ void Profile::put(std::span<const NamedMeasurement> rows) {
   });
 }
 
-std::optional<Measurement> Profile::get(std::string_view key) const {
+std::optional<Measurement> MeasurementStore::get(std::string_view key) const {
   return state_->with_database([&](Database& db) -> std::optional<Measurement> {
     Statement row(db, "SELECT value, spread, samples, at FROM measurement WHERE machine=?1 AND key=?2", state_->fingerprint.id, key);
     if (!row.step()) return {};
@@ -347,7 +349,7 @@ std::optional<Measurement> Profile::get(std::string_view key) const {
   });
 }
 
-std::optional<double> Profile::number(std::string_view key) const {
+std::optional<double> MeasurementStore::number(std::string_view key) const {
   const auto found = get(key);
   if (!found) return {};
   auto value = nlohmann::json::parse(found->value, nullptr, false);
@@ -355,7 +357,7 @@ std::optional<double> Profile::number(std::string_view key) const {
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
-std::vector<NamedMeasurement> Profile::all(std::string_view prefix) const {
+std::vector<NamedMeasurement> MeasurementStore::all(std::string_view prefix) const {
   return state_->with_database([&](Database& db) {
     std::vector<NamedMeasurement> found;
     Statement rows(db, "SELECT key, value, spread, samples, at FROM measurement WHERE machine=?1 AND key>=?2 AND key<?3 ORDER BY key", state_->fingerprint.id,
@@ -365,7 +367,7 @@ std::vector<NamedMeasurement> Profile::all(std::string_view prefix) const {
   });
 }
 
-int64_t Profile::forget(std::string_view prefix) {
+int64_t MeasurementStore::forget(std::string_view prefix) {
   return state_->with_database([&](Database& db) {
     Transaction t(db);
     Statement(db, "DELETE FROM measurement WHERE machine=?1 AND key>=?2 AND key<?3", state_->fingerprint.id, prefix, end_of(prefix)).step();
@@ -375,16 +377,16 @@ int64_t Profile::forget(std::string_view prefix) {
   });
 }
 
-bool Profile::stored() const {
+bool MeasurementStore::stored() const {
   std::lock_guard lock(state_->mutex);
   return !state_->in_memory;
 }
 
-std::string Profile::remark() const {
+std::string MeasurementStore::remark() const {
   std::lock_guard lock(state_->mutex);
   return state_->remark;
 }
 
-const fs::path& Profile::file() const { return state_->file; }
+const fs::path& MeasurementStore::file() const { return state_->file; }
 
 }  // namespace ridge

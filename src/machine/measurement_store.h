@@ -28,16 +28,16 @@ using NamedMeasurement = std::pair<std::string, Measurement>;
 
 // $RIDGE_CACHE, $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty if none is known or others may have written to it.
 std::filesystem::path cache_folder();
-std::string cache_problem();           // why the configured folder is not used, with the remedy; empty: it is used
-std::filesystem::path profile_file();  // in the cache folder
+std::string cache_problem();                     // why the configured folder is not used, with the remedy; empty: it is used
+std::filesystem::path measurement_store_file();  // in the cache folder
 
 // Several processes and threads may use one file concurrently. A store that cannot be read is moved aside and recreated; one that cannot be written is replaced
 // by an in-memory copy of what could be read. Neither is an error: remark() describes it in one line. Do not keep one across fork().
-class Profile {
+class MeasurementStore {
  public:
-  explicit Profile(const Fingerprint& fingerprint, const std::filesystem::path& file = profile_file());
-  ~Profile();
-  Profile(Profile&&) noexcept;
+  explicit MeasurementStore(const Fingerprint& fingerprint, const std::filesystem::path& file = measurement_store_file());
+  ~MeasurementStore();
+  MeasurementStore(MeasurementStore&&) noexcept;
 
   void put(std::string_view key, const Measurement& measurement);
   void put(std::span<const NamedMeasurement> rows);  // all or nothing
