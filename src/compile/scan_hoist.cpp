@@ -275,7 +275,7 @@ class ScanHoist {
     for (NodeId id : order_) {
       const Node& n = g_[id];
       for (NodeId in : n.in) {
-        if (!is_product(in) || !core_[in] || !inside_[in]) continue;
+        if (g_[in].op != Op::matmul || !core_[in] || !inside_[in]) continue;
         size_t rank = size_t(g_.shape(in).rank());
         bool cuts = n.op == Op::slice;
         for (size_t a = 0; cuts && a + 1 < rank; ++a) cuts = n.attrs.ints[a] == 0 && n.attrs.ints[rank + a] == g_.shape(in)[int(a)];

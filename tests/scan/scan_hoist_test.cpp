@@ -202,6 +202,90 @@ TEST(Hoisted, FullRankTensorsHaveNoRoomForTime) {
   }
 }
 
+// A recurrent picture in two groups of channels: what is read from it and what is written to it are convolutions. If `sliced`, a later step needs only some
+// columns of the picture, and the output needs others.
+Loop convolution_loop(bool sliced) {
+  Loop loop;
+  Random random(5);
+  auto input = [&](const Shape& shape, const char* name) {
+    const NodeId id = loop.graph.input({DType::f32, shape}, name);
+    loop.inputs.push_back(id), loop.wrt.push_back(id);
+    loop.values[id] = draw({DType::f32, shape}, random, -0.4, 0.4);
+    for (double& v : loop.values[id].f) v = reference::round_to(DType::f32, v);
+    return id;
+  };
+  const Shape picture = {2, 8, 5, 5}, x = {2, 4, 5, 5}, own = {8, 4, 3, 3}, from_x = {8, 2, 3, 3}, readout = {8, 4, 3, 3};
+  const NodeId h0 = input(picture, "h"), xs = input({4, x[0], x[1], x[2], x[3]}, "x");
+  const std::vector<NodeId> weights = {input(own, "own"), input(from_x, "from_x"), input(readout, "readout")};
+  auto body = std::make_shared<ScanBody>();
+  Builder s(body->graph);
+  const NodeId h = body->graph.input({DType::f32, picture}, "h"), x_t = body->graph.input({DType::f32, x}, "x");
+  for (NodeId w : weights) body->constant_in.push_back(body->graph.input(loop.graph.type(w), "weight"));
+  const ConvOptions same{.padding_low = {1, 1}, .padding_high = {1, 1}, .groups = 2};
+  const NodeId mine = s.conv(h, body->constant_in[0], same);
+  const NodeId read = s.conv(x_t, body->constant_in[1], same), columns[] = {s.slice(mine, 3, 0, 3), s.slice(read, 3, 3, 5)};
+  const NodeId next = s.unary(Op::tanh, sliced ? s.concat(columns, 3) : s.add(mine, read));
+  const NodeId seen = sliced ? s.slice(mine, 3, 2, 5) : next;
+  body->carry_in = {h}, body->sequence_in = {x_t}, body->carry_out = {next};
+  body->step_out = {s.conv(seen, body->constant_in[2], {.stride = {2, 2}, .padding_low = {1, 1}, .padding_high = {1, 1}, .groups = 2})};
+  const ScanResult r = scan(loop.graph, body, {&h0, 1}, {&xs, 1}, weights, 4);
+  loop.results = {r.outputs[0], r.carry[0]};
+  return loop;
+}
+
+// Nodes of a kind in the bodies of loops, and outside.
+std::pair<int, int> count_nodes(const Graph& g, const std::vector<NodeId>& roots, Op op) {
+  int inside = 0, outside = 0;
+  for (NodeId id : topological(g, roots)) {
+    outside += g[id].op == op;
+    if (g[id].op != Op::scan) continue;
+    const ScanBody& body = scan_view(g[id]).body;
+    std::vector<NodeId> inner = body.carry_out;
+    inner.insert(inner.end(), body.step_out.begin(), body.step_out.end());
+    inside += count_nodes(body.graph, inner, op).second;
+  }
+  return {inside, outside};
+}
+
+TEST(HoistedConvolutions, ChangeNoValue) {
+  for (bool sliced : {false, true}) {
+    Loop loop = convolution_loop(sliced);
+    Builder b(loop.graph);
+    std::vector<NodeId> all = loop.results, grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
+    all.insert(all.end(), grads.begin(), grads.end());
+    const std::string label = sliced ? "sliced" : "whole";
+    expect_same(loop.graph, all, loop.values, label);
+    std::vector<reference::Array> want = reference::evaluate(loop.graph, all, loop.values);
+    for (const char* passes : {"", "-scan_hoist"}) {
+      std::vector<Bytes> got = run_compiled(loop.graph, loop.inputs, all, loop.values, passes, 2);
+      for (size_t i = 0; i < all.size(); ++i) {
+        double largest = 1;
+        for (double v : want[i].f) largest = std::max(largest, std::fabs(v));
+        EXPECT_TRUE(close(reference::from_bytes(want[i].type, got[i].data()), want[i], {0, 4 * 0x1p-23 * 5 * 72 * largest}))  // 5 sums of 72 terms
+            << label << " \"" << passes << "\", result " << i;
+      }
+    }
+  }
+}
+
+TEST(HoistedConvolutions, StayWhole) {
+  Loop loop = convolution_loop(false);
+  Builder b(loop.graph);
+  const std::vector<NodeId> forward = hoist_scans(loop.graph, loop.results).roots;
+  EXPECT_EQ(count_nodes(loop.graph, forward, Op::conv), std::pair(1, 2)) << "inside: h with its weights; outside: x before the loop, the readout after it";
+  EXPECT_EQ(count_nodes(loop.graph, forward, Op::matmul), std::pair(0, 0));
+
+  const std::string dump = Executable(loop.graph, loop.inputs, loop.results, default_backend()).dump();
+  int kernels = 0;
+  for (size_t at = dump.find("  conv"); at != dump.npos; at = dump.find("  conv", at + 1)) ++kernels;
+  EXPECT_EQ(kernels, 3) << dump;
+
+  const std::vector<NodeId> grads = hoist_scans(loop.graph, gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt)).roots;
+  const auto [inside, outside] = count_nodes(loop.graph, grads, Op::conv);
+  EXPECT_EQ(inside, 2) << "h with its weights, and dh of each step";
+  EXPECT_GE(outside, 2 + 2) << "as forward, then dx and the gradient of what is read out";
+}
+
 // Kernels of the compiled program: how often a product over all steps runs, and what remains in a step.
 TEST(HoistedPins, KernelsOfAStep) {
   struct Pin {
