@@ -1,5 +1,8 @@
 // Breakout. Lengths are in points of a field of 160 × 160 with its origin in the centre, y pointing down; speeds are per frame.
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "io/checksum.h"
 #include "rl/classic.h"
 #include "rl/numbers.h"
 #include "rl/pictures.h"
@@ -7,9 +10,20 @@
 namespace ridge::rl {
 namespace {
 
+// The rules. They are frozen: results refer to them by their hash in EnvSpec::parameters.
 constexpr int64_t kRows = 6, kColumns = 8, kBricks = kRows * kColumns;
 constexpr double kWall = 78, kPlane = 68, kOut = 79, kReach = 14, kPaddleHalf = 12, kPaddleLimit = 68, kPaddleSpeed = 3.2, kResponse = 0.4, kTopOfBricks = -48,
-                 kBrickHeight = 6, kBrickWidth = 20, kServe = 1.5, kFaster = 0.08, kFastest = 3, kPause = 12, kLives = 5, kZones = 4;
+                 kBrickHeight = 6, kBrickWidth = 20, kServe = 1.5, kSlant = 1.2, kFaster = 0.08, kFastest = 3, kPause = 12, kLives = 5, kZones = 4;
+constexpr double kPoints[] = {7, 4, 1};  // of a brick, by pairs of rows from above
+
+std::string rules_hash() {
+  std::string text = "breakout rules 1:";
+  for (double v :
+       {double(kRows), double(kColumns), kWall,  kPlane,  kOut,     kReach, kPaddleHalf, kPaddleLimit, kPaddleSpeed, kResponse,  kTopOfBricks, kBrickHeight,
+        kBrickWidth,   kServe,           kSlant, kFaster, kFastest, kPause, kLives,      kZones,       kPoints[0],   kPoints[1], kPoints[2]})
+    text += fmt::format(" {}", v);
+  return checksum_of(text).substr(0, 8);
+}
 
 enum BreakoutPart { kPaddle, kPaddleV, kBallX, kBallY, kBallVx, kBallVy, kWait, kLivesLeft, kWalls, kWallOfBricks, kBreakoutParts };
 
@@ -23,7 +37,8 @@ class Breakout final : public Environment {
     spec_.actions.choices = {3};
     spec_.step_draws = 1, spec_.draws_once = true;  // a pause is longer than a decision: at most one serve
     spec_.frame_skip = 4, spec_.time_limit = 10000, spec_.stack = pixels ? 4 : 1;
-    spec_.highest_return = 2 * 2 * kColumns * (7 + 4 + 1);  // two walls, each with two rows of every colour
+    spec_.highest_return = 2 * 2 * kColumns * (kPoints[0] + kPoints[1] + kPoints[2]);  // two walls, each with two rows of every colour
+    spec_.parameters = spec_.name + " " + rules_hash();
   }
   const EnvSpec& spec() const override { return spec_; }
 
@@ -56,7 +71,7 @@ class Breakout final : public Environment {
     const Tensor index = where(in_rows, row * num(double(kColumns)) + minimum(place, num(double(kColumns - 1))), num(-1));
     const Tensor here = equal(column(index), iota({1, kBricks}, 1, DType::f32)), struck = where(here, s[kWallOfBricks], num(0));
     const Tensor hit = max(struck, {1}) > num(0);
-    const Tensor value = where(row < num(2), num(7), where(row < num(4), num(4), num(1)));
+    const Tensor value = where(row < num(2), num(kPoints[0]), where(row < num(4), num(kPoints[1]), num(kPoints[2])));
     const Tensor left = where(here, num(0), s[kWallOfBricks]), cleared = max(left, {1}) <= num(0), again = logical_and(cleared, s[kWalls] < num(1));
     n[kWallOfBricks] = where(column(again), num(1), left);
     n[kWalls] = s[kWalls] + where(cleared, num(1), num(0));
@@ -70,7 +85,7 @@ class Breakout final : public Environment {
 
     const Tensor lost = y3 > num(kOut), serve = equal(s[kWait], num(1)), stop = logical_or(lost, again);
     n[kBallX] = where(stop, num(0), x), n[kBallY] = where(stop, num(0), y3);
-    n[kBallVx] = where(serve, (draws[0] * num(2) - num(1)) * num(1.2), where(stop, num(0), vx3));
+    n[kBallVx] = where(serve, (draws[0] * num(2) - num(1)) * num(kSlant), where(stop, num(0), vx3));
     n[kBallVy] = where(serve, num(kServe), where(stop, num(0), vy3));
     n[kWait] = where(stop, num(kPause), maximum(s[kWait] - num(1), num(0)));
     n[kLivesLeft] = s[kLivesLeft] - where(lost, num(1), num(0));

@@ -46,6 +46,38 @@ TEST(Breakout, CountsItsBricks) {
   EXPECT_GT(points / double(episodes), 2);
 }
 
+// Its difficulty, measured with scripted agents. The rules are frozen: a change that moves these scores invalidates every result.
+Matches play_breakout(const Agent& agent) {
+  seed(1);
+  return play(Instances(make_environment("breakout")), agent, 200);
+}
+
+Tensor follow_ball(const Instances& game, const EnvState& s) {
+  const Tensor o = game.observe(s), ahead = reshape(slice(o, 1, 0, 1) * number(78) - slice(o, 1, 4, 5) * number(68), {o.shape()[0]});
+  return where(ahead > number(5), integer(2), where(ahead < number(-5), integer(1), integer(0)));
+}
+
+TEST(BreakoutAgents, RandomPlayHitsFewBricks) {
+  const Matches m = play_breakout(
+      [](const Instances& game, const EnvState& s) { return cast(floor(uniform_at(game.counter(s), game.instance(s), 100) * number(3)), DType::i64); });
+  EXPECT_NEAR(m.mean_score(), 1.2, 0.4);
+  EXPECT_NEAR(m.mean_length(), 110, 10);
+}
+
+TEST(BreakoutAgents, StandingStillHitsFewBricks) {
+  const Matches m = play_breakout([](const Instances& game, const EnvState& s) { return full(game.age(s).shape(), 0, DType::i64); });
+  EXPECT_NEAR(m.mean_score(), 1.8, 0.5);
+}
+
+// It seldom loses a ball, but the last bricks take it longer than a match may.
+TEST(BreakoutAgents, FollowingTheBallClearsAWall) {
+  const Matches m = play_breakout(follow_ball);
+  EXPECT_NEAR(m.mean_score(), 212, 15);
+  EXPECT_GT(m.mean_length(), 8000);
+}
+
+TEST(BreakoutAgents, TheRulesAreFrozen) { EXPECT_EQ(make_environment("breakout")->spec().parameters, "breakout d4b252da"); }
+
 TEST(Breakout, DrawsItsBricks) {
   const auto game = make_environment("breakout-pixels");
   const EnvState s = game->reset(numbers_from(0, 2), {});
