@@ -1,4 +1,7 @@
 // Agents in host environments: the same bits as in the same environment written as tensor code.
+#include <chrono>
+#include <thread>
+
 #include "machine/expect_error.h"
 #include "ppo/agent_runs.h"
 #include "ridge/host_environment.h"
@@ -16,11 +19,7 @@ class Line : public HostEnvironment {
     for (const int64_t i : which) states_[size_t(i)] = {float(m.seeds[i] % 20), 0};
   }
   void step(Which which, const HostMemory& m) override {
-    for (const int64_t i : which) {
-      State& s = states_[size_t(i)];
-      s.at += m.choices[i] ? 1.0f : -0.5f, ++s.age;
-      m.reward[i] = s.at / 20, m.terminated[i] = s.at > 25, m.truncated[i] = s.age > 30;
-    }
+    for (const int64_t i : which) advance(i, m.choices[i] ? 1.0f : -0.5f, m);
   }
   void observe(Which which, const HostMemory& m) const override {
     for (const int64_t i : which) m.numbers[2 * i] = states_[size_t(i)].at / 20, m.numbers[2 * i + 1] = 1;
@@ -32,13 +31,55 @@ class Line : public HostEnvironment {
   }
   void load(int64_t i, std::span<const std::byte> bytes) override { std::memcpy(&states_[size_t(i)], bytes.data(), sizeof(State)); }
 
- private:
+ protected:
+  void advance(int64_t i, float way, const HostMemory& m) {
+    State& s = states_[size_t(i)];
+    s.at += way, ++s.age;
+    m.reward[i] = s.at / 20, m.terminated[i] = s.at > 25, m.truncated[i] = s.age > 30;
+  }
   struct State {
     float at = 0, age = 0;
   };
   std::vector<State> states_;
   bool saves_;
   EnvSpec spec_;
+};
+
+// The same with a force instead of a choice, or seen as a picture.
+class Force : public Line {
+ public:
+  explicit Force(int64_t instances) : Line(instances, true) { spec_.actions = {ActionSpace::Kind::continuous, {}, {-1}, {1}}; }
+  void step(Which which, const HostMemory& m) override {
+    for (const int64_t i : which) advance(i, m.controls[i], m);
+  }
+};
+
+class Picture : public Line {
+ public:
+  explicit Picture(int64_t instances) : Line(instances, true) { spec_.observation = {42, 42}, spec_.dtype = DType::u8; }
+  void observe(Which which, const HostMemory& m) const override {
+    for (const int64_t i : which)
+      for (int64_t k = 0; k < 42 * 42; ++k) m.bytes[42 * 42 * i + k] = uint8_t(k % 42 < int64_t(states_[size_t(i)].at) ? 200 + k % 50 : 0);
+  }
+};
+
+int64_t broken_instance = 0, calls_before_error = 0;
+bool hangs = false;  // instead of throwing
+
+class Broken : public Line {
+ public:
+  explicit Broken(int64_t instances) : Line(instances, true) {}
+  void step(Which which, const HostMemory& m) override {
+    const bool trains = states_.size() == 8;  // others evaluate
+    if (trains && std::ranges::find(which, broken_instance) != which.end() && calls_++ == calls_before_error) {
+      while (hangs) std::this_thread::sleep_for(std::chrono::hours(1));
+      throw std::runtime_error("the door is locked");
+    }
+    Line::step(which, m);
+  }
+
+ private:
+  int64_t calls_ = 0;
 };
 
 class HostTask : public AgentTask {
@@ -52,6 +93,9 @@ class HostTask : public AgentTask {
     if (std::ranges::find(known, "host-line") != known.end()) return;
     register_environment("host-line", [](int64_t rows) { return std::make_unique<Line>(rows, true); });
     register_environment("host-forgetful", [](int64_t rows) { return std::make_unique<Line>(rows, false); });
+    register_environment("host-broken", [](int64_t rows) { return std::make_unique<Broken>(rows); });
+    register_environment("host-force", [](int64_t rows) { return std::make_unique<Force>(rows); });
+    register_environment("host-picture", [](int64_t rows) { return std::make_unique<Picture>(rows); });
   }
 };
 
@@ -89,6 +133,92 @@ TEST_F(HostTask, ResumesWithTheSameBitsIfTheEnvironmentIsSaved) {
     const std::string log = test::read_text(folder_ / ("parts" + c.settings[0]) + "/log.txt");
     EXPECT_EQ(mentions(log, "not bit-exact: host-forgetful has no save(), so new episodes begin"), !c.exact) << log;
   }
+}
+
+TEST_F(HostTask, LearnsTheSameWhetherHalvesTakeTurnsOrNot) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"env=host-line", "recurrent=lstm", "recurrent_units=6", "frame_stack=3", "sticky=0.2"},
+        {"env=host-forgetful", "scale_rewards=true", "noops=2", "normalize_observations=true", "instances=4"},
+        {"env=host-line", "units=64", "instances=30", "minibatch=48", "decisions=960"},
+        {"env=host-line", "units=33", "instances=62", "minibatch=62", "decisions=992"},
+        {"env=host-force", "time_limit=7", "units=64", "instances=128", "minibatch=512", "decisions=4096"},
+        {"env=host-picture", "network=small", "frame_stack=2", "instances=36", "horizon=4", "minibatch=36", "decisions=288"}}) {
+    std::vector<std::string> tiny = kTiny;
+    if (more[0] == "env=host-picture") std::erase(tiny, "units=8");
+    SCOPED_TRACE(testing::PrintToString(more));
+    RunSummary s;
+    const auto whole = train(with(with(tiny, more), {"env_halves=false"}), s), halves = train(with(with(tiny, more), {"env_halves=true"}), s);
+    EXPECT_EQ(whole->decided("env_halves"), "false");
+    EXPECT_EQ(halves->decided("env_halves"), "true");
+    EXPECT_EQ(weights(*halves), weights(*whole));
+  }
+}
+
+TEST_F(HostTask, HalvesAreChosenByMeasurementAndKept) {
+  auto planned = [&](const std::vector<std::string>& more, const std::string& folder = {}) {
+    const config::Resolved s = settings(with(kTiny, more));
+    RunOptions o;
+    o.seed = 3, o.measure = true, o.resume = !folder.empty();
+    if (o.resume) o.folder = folder_ / folder;
+    const auto run = start_run(find_task(kPpoName), s, o);
+    return *std::ranges::find(run->decisions, "env_halves", &Decision::setting);
+  };
+  const Decision measured = planned({"env=host-line", "threads=2"});
+  EXPECT_EQ(measured.decided_by, "measured");
+  const bool halves = measured.value == "true";
+  EXPECT_TRUE(mentions(halves ? measured.why : measured.runner_up, "in halves: ")) << measured.why << measured.runner_up;
+  EXPECT_TRUE(mentions(halves ? measured.runner_up : measured.why, "all instances together: ")) << measured.why << measured.runner_up;
+
+  // One row is multiplied in another way than two: what time decides must not change what is learnt.
+  const Decision other = planned({"env=host-line", "instances=2"});
+  EXPECT_EQ(other.value, "false");
+  EXPECT_EQ(other.why, "halves would compute other bits");
+
+  for (const char* impossible : {"instances=7", "env=host-cartpole"}) {
+    const Decision d = planned({"env=host-line", "minibatch=16", impossible});
+    EXPECT_EQ(d.value, "false");
+    EXPECT_TRUE(mentions(d.why, "an even number of instances")) << d.why;
+    const Error refused = error_of([&] { planned({"env=host-line", "minibatch=16", impossible, "env_halves=true"}); });
+    EXPECT_TRUE(refused.code() == ErrorCode::usage && mentions(refused.what(), "an even number of instances")) << refused.what();
+  }
+  EXPECT_TRUE(mentions(error_of([&] { planned({"env=cartpole", "env_halves=true"}); }).what(), "it is for host environments"));
+
+  for (const char* choice : {"true", "false"}) {
+    RunSummary s;
+    const std::string folder = std::string("halves-") + choice;
+    train(with(kTiny, {"env=host-line", std::string("env_halves=") + choice, "max_minutes=1e-9"}), s, folder);
+    const Decision kept = planned({"env=host-line"}, folder);
+    EXPECT_EQ(kept.value, choice);
+    EXPECT_EQ(kept.decided_by, "the run so far");
+    train(with(kTiny, {"env=host-line"}), s, folder, true);
+    EXPECT_TRUE(s.outcome.bit_exact);
+  }
+}
+
+// Whichever half an error is in, and whenever, the run ends with its message, and the next one is not disturbed.
+TEST_F(HostTask, AnErrorInAHalfEndsTheRunWithItsMessage) {
+  RunSummary s;
+  const std::vector<std::string> line = with(kTiny, {"env=host-line", "env_halves=true"});
+  const std::vector<float> expected = weights(*train(line, s));
+  for (const int64_t instance : {0, 3, 4, 7})
+    for (const int64_t call : {0, 1, 15, 16, 20}) {
+      broken_instance = instance, calls_before_error = call;
+      const Error e = error_of([&] { train(with(kTiny, {"env=host-broken", "env_halves=true"}), s); });
+      EXPECT_EQ(e.code(), ErrorCode::value);
+      EXPECT_TRUE(mentions(e.what(), "host-broken: step() of instance") && mentions(e.what(), "failed: the door is locked. ") && mentions(e.what(), "--resume"))
+          << e.what();
+    }
+  EXPECT_EQ(weights(*train(line, s)), expected);
+}
+
+TEST_F(HostTask, AHalfThatHangsEndsTheProcessWithItsName) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the thread team does not survive a fork
+  const auto hang = [&] {
+    RunSummary s;
+    broken_instance = 6, calls_before_error = 20, hangs = true;
+    train(with(kTiny, {"env=host-broken", "env_halves=true", "env_timeout=0.1"}), s);
+  };
+  EXPECT_EXIT(hang(), testing::ExitedWithCode(1), "host-broken: step\\(\\) of instances? .*has not returned for 0.1 seconds.*can be resumed");
 }
 
 TEST_F(HostTask, PlaysTheSameEpisodesAndPictures) {

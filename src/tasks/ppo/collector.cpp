@@ -128,7 +128,7 @@ Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std:
   };
   const auto outputs = std::make_shared<std::vector<Type>>();
   if (on_host)
-    p.host = std::make_unique<HostPlay>(step_, policy_, weights_, instances_, normalized, E, true), *outputs = host_outputs();
+    p.host = std::make_unique<HostPlay>(step_, policy_, weights_, instances_, normalized, E, true, args_.halves), *outputs = host_outputs();
   else
     p.rollout = std::make_unique<ReadProgram>(
         step_, inputs,

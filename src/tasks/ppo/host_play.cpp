@@ -1,10 +1,17 @@
 #include "tasks/ppo/host_play.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <limits>
+#include <mutex>
+#include <thread>
 
 #include "base/error.h"
 #include "measure/default_team.h"
+#include "rl/host_game.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/scales.h"
 
@@ -24,16 +31,102 @@ Tensor follow(const Tensor& observation, const Tensor& action) {
 
 }  // namespace
 
+// Steps environments while the thread that trains does something else: up to two jobs, in order, on a team of its own.
+class HostPlay::StepThread {
+ public:
+  using Job = std::function<void(ThreadTeam&)>;
+  explicit StepThread(int threads) : team_({.threads = threads, .wait = Wait::passive}), thread_([this] { work(); }) {}
+  ~StepThread() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  StepThread(const StepThread&) = delete;
+
+  void submit(Job job) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_[submitted_++ % jobs_.size()] = std::move(job);
+    }
+    changed_.notify_all();
+  }
+  void wait(uint64_t jobs) {  // until this many are done; throws what one of them threw
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= jobs; });
+    if (error_) std::rethrow_exception(error_);
+  }
+  void finish() {  // waits for all jobs; the next one is number 1 again
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ == submitted_; });
+    submitted_ = done_ = 0, error_ = nullptr;
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return ends_ || done_ < submitted_; });
+      if (ends_) return;
+      const Job& job = jobs_[done_ % jobs_.size()];
+      const bool failed = error_ != nullptr;  // what follows a failure is left out
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        if (!failed) job(team_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error) error_ = error;
+      ++done_;
+      changed_.notify_all();
+    }
+  }
+
+  ThreadTeam team_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::array<Job, 2> jobs_;
+  uint64_t submitted_ = 0, done_ = 0;
+  bool ends_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+bool HostPlay::can_have_halves(const Instances& instances, int64_t rows) {
+  const rl::HostGame* host = rl::host_game(instances.environment());
+  return host && host->threads() != HostEnvironment::Threads::training && rows % 2 == 0;
+}
+
 HostPlay::HostPlay(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, bool normalized,
-                   int64_t rows, bool sampled)
+                   int64_t rows, bool sampled, bool halves)
     : policy_(std::move(policy)), instances_(instances, rows), rows_(rows), stack_(instances.options().stack) {
   const EnvSpec& spec = instances.spec();
   bounds_ = spec.actions.kind == ActionSpace::Kind::continuous;
+  for (const Tensor& t : policy_->zero_state(rows)) memory_.emplace_back(size_t(t.size()));
+  act_ = acting(step, weights, instances, normalized, rows, sampled);
+  if (halves) {
+    act_half_ = acting(step, weights, instances, normalized, rows / 2, sampled);
+    step_thread_ = std::make_unique<StepThread>(instances_.environment().threads() == HostEnvironment::Threads::one ? 1 : default_team().size());
+  }
+  const auto n = size_t(rows);
+  action_.resize(n * size_t(spec.actions.components()) * (bounds_ ? sizeof(float) : sizeof(int64_t)));
+  if (bounds_) played_.resize(action_.size());
+  if (stack_ > 1) stacked_.resize(n * size_t(stack_ * instances_.frame_bytes()));
+  log_p_.resize(n), value_.resize(n), terminated_.resize(n), truncated_.resize(n);
+}
+
+std::unique_ptr<ReadProgram> HostPlay::acting(TrainStep& step, std::span<const Tensor> weights, const Instances& instances, bool normalized, int64_t rows,
+                                              bool sampled) const {
   Shape observation = instances.observation_shape();
   observation.insert(0, rows);
+  const EnvSpec& spec = instances.spec();
   const Type numbers{DType::i64, {rows}};
   std::vector<Type> inputs = {{spec.dtype, observation}, numbers, numbers};
-  for (const Tensor& t : policy_->zero_state(rows)) inputs.push_back({t.dtype(), t.shape()}), memory_.emplace_back(size_t(t.size()));
+  for (const Tensor& t : policy_->zero_state(rows)) inputs.push_back({t.dtype(), t.shape()});
   const size_t scales_at = inputs.size();
   const int64_t width = spec.observation.numel();
   if (normalized) inputs.insert(inputs.end(), 2, {DType::f32, {width}});
@@ -60,12 +153,7 @@ HostPlay::HostPlay(TrainStep& step, std::shared_ptr<const Policy> policy, std::s
     all.insert(all.end(), acted.carry.begin() + 3, acted.carry.end());
     return all;
   };
-  act_ = std::make_unique<ReadProgram>(step, inputs, traced_function(act, weights));
-  const auto n = size_t(rows);
-  action_.resize(n * size_t(spec.actions.components()) * (bounds_ ? sizeof(float) : sizeof(int64_t)));
-  if (bounds_) played_.resize(action_.size());
-  if (stack_ > 1) stacked_.resize(n * size_t(stack_ * instances_.frame_bytes()));
-  log_p_.resize(n), value_.resize(n), terminated_.resize(n), truncated_.resize(n);
+  return std::make_unique<ReadProgram>(step, inputs, traced_function(act, weights));
 }
 
 HostPlay::~HostPlay() = default;
@@ -74,14 +162,14 @@ void HostPlay::start(uint64_t seed, int64_t first) {
   seed_ = seed;
   instances_.start(default_team(), seed, first);
   for (std::vector<float>& m : memory_) std::ranges::fill(m, 0.0f);
-  stack_frames();
+  stack_frames(0, rows_);
 }
 
-// Moves the frames of every instance on by one, and fills the stack of an episode that has just begun. `only_new`: does nothing but that.
-void HostPlay::stack_frames(bool only_new) {
+// Moves the frames of these instances on by one, and fills the stack of an episode that has just begun. `only_new`: does nothing but that.
+void HostPlay::stack_frames(int64_t begin, int64_t end, bool only_new) {
   if (stack_ == 1) return;
   const auto frame = size_t(instances_.frame_bytes()), stack = size_t(stack_);
-  for (size_t i = 0; i < size_t(rows_); ++i) {
+  for (auto i = size_t(begin); i < size_t(end); ++i) {
     std::byte* to = stacked_.data() + i * stack * frame;
     const std::byte* newest = instances_.frames() + i * frame;
     if (only_new && instances_.age()[i] > 0) continue;
@@ -90,65 +178,135 @@ void HostPlay::stack_frames(bool only_new) {
   }
 }
 
-void HostPlay::act(std::span<const void* const> scales, const Record& record) {
-  std::vector<const void*> in = {seen(), instances_.counter().data(), instances_.instance().data()};
-  std::vector<void*> out = {action_.data(), record.log_p ? record.log_p : log_p_.data(), record.value ? record.value : value_.data()};
-  for (const std::vector<float>& m : memory_) in.push_back(m.data());
+// Copies the part of instances [begin, end) of something that all have, if it is wanted.
+template <class T>
+void copy_part(T* to, const T* from, int64_t each, int64_t begin, int64_t end) {
+  if (to) std::copy(from + begin * each, from + end * each, to + begin * each);
+}
+
+void HostPlay::act(int64_t begin, int64_t end, std::span<const void* const> scales, const Record& r) {
+  const int64_t frame = instances_.frame_bytes(), bytes = int64_t(action_.size()) / rows_;
+  copy_part(r.frame, instances_.frames(), frame, begin, end), copy_part(r.age, instances_.age().data(), 1, begin, end);
+  std::vector<const void*> in = {(stack_ > 1 ? stacked_.data() : instances_.frames()) + begin * stack_ * frame, instances_.counter().data() + begin,
+                                 instances_.instance().data() + begin};
+  std::vector<void*> out = {action_.data() + begin * bytes, (r.log_p ? r.log_p : log_p_.data()) + begin, (r.value ? r.value : value_.data()) + begin};
+  auto width = [&](size_t m) { return int64_t(memory_[m].size()) / rows_; };
+  for (size_t m = 0; m < memory_.size(); ++m) in.push_back(memory_[m].data() + begin * width(m));
   in.insert(in.end(), scales.begin(), scales.end());
-  if (bounds_) out.push_back(played_.data());
-  for (std::vector<float>& m : memory_) out.push_back(m.data());
-  act_->run(in, out, seed_);
+  if (bounds_) out.push_back(played_.data() + begin * bytes);
+  for (size_t m = 0; m < memory_.size(); ++m) out.push_back(memory_[m].data() + begin * width(m));
+  (end - begin == rows_ ? act_ : act_half_)->run(in, out, seed_);
+  copy_part(r.action, action_.data(), bytes, begin, end), copy_part(r.played, (bounds_ ? played_ : action_).data(), bytes, begin, end);
+  for (size_t m = 0; m < r.states.size(); ++m) copy_part(r.states[m], memory_[m].data(), width(m), begin, end);
+}
+
+void HostPlay::step(ThreadTeam& team, int64_t begin, int64_t end, const HostInstances::Results& results) {
+  instances_.decide(team, begin, end, (bounds_ ? played_ : action_).data(), results);
+}
+
+void HostPlay::follow_up(int64_t begin, int64_t end, const HostInstances::Results& results) {
+  for (std::vector<float>& m : memory_) {
+    const size_t width = m.size() / size_t(rows_);
+    for (auto i = size_t(begin); i < size_t(end); ++i)
+      if (results.terminated[i] != std::byte(0) || results.truncated[i] != std::byte(0)) std::fill_n(m.begin() + long(i * width), width, 0.0f);
+  }
+  stack_frames(begin, end);
+}
+
+// The environment steps for a part of the instances while the network acts for the next. A part waits for its own environment only.
+void HostPlay::play(int64_t decisions, bool halves, std::span<const void* const> scales, const std::function<Record(int64_t decision)>& record) {
+  const int64_t parts = halves ? 2 : 1, rows = rows_ / parts;
+  struct Finish {  // also after an error, or the environment would go on writing to memory that the caller gives up
+    void operator()(StepThread* thread) const { thread->finish(); }
+  };
+  const std::unique_ptr<StepThread, Finish> thread(halves ? step_thread_.get() : nullptr);
+  auto timed = [this](const auto& environment) {
+    const HostClock::time_point start = HostClock::now();
+    environment();
+    environment_seconds_ += std::chrono::duration<double>(HostClock::now() - start).count();
+  };
+  HostInstances::Results results[2];
+  for (int64_t n = 0; n < (decisions + 1) * parts; ++n) {
+    const int64_t part = n % parts, begin = part * rows, end = begin + rows;
+    if (n >= parts) {
+      if (thread) timed([&] { thread->wait(uint64_t(n - parts + 1)); });
+      follow_up(begin, end, results[part]);
+    }
+    if (n >= decisions * parts) continue;
+    const Record r = record(n / parts);
+    results[part] = r;
+    if (!r.terminated) results[part].terminated = terminated_.data();
+    if (!r.truncated) results[part].truncated = truncated_.data();
+    act(begin, end, scales, r);
+    if (thread)
+      thread->submit([this, begin, end, results = results[part]](ThreadTeam& team) { step(team, begin, end, results); });
+    else
+      timed([&] { step(default_team(), begin, end, results[part]); });
+  }
 }
 
 void HostPlay::decide(std::span<const void* const> scales, const Record& record) {
-  act(scales, record);
-  const std::vector<std::byte>& played = bounds_ ? played_ : action_;
-  if (record.action) std::memcpy(record.action, action_.data(), action_.size());
-  if (record.played) std::memcpy(record.played, played.data(), played.size());
-  for (size_t m = 0; m < record.states.size(); ++m) std::ranges::copy(memory_[m], record.states[m]);
-  HostInstances::Results results = record;
-  if (!results.terminated) results.terminated = terminated_.data();
-  if (!results.truncated) results.truncated = truncated_.data();
-  const HostClock::time_point start = HostClock::now();
-  instances_.decide(default_team(), 0, rows_, played.data(), results);
-  environment_seconds_ += std::chrono::duration<double>(HostClock::now() - start).count();
-  for (std::vector<float>& m : memory_) {
-    const size_t width = m.size() / size_t(rows_);
-    for (size_t i = 0; i < size_t(rows_); ++i)
-      if (results.terminated[i] != std::byte(0) || results.truncated[i] != std::byte(0)) std::fill_n(m.begin() + long(i * width), width, 0.0f);
-  }
-  stack_frames();
-}
-
-void HostPlay::look_ahead(std::span<const void* const> scales, float* value) {
-  const std::vector<std::vector<float>> memory = memory_;
-  Record record;
-  record.value = value;
-  act(scales, record);
-  memory_ = memory;
+  play(1, step_thread_ != nullptr, scales, [&](int64_t) { return record; });
 }
 
 void HostPlay::roll_out(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t horizon, const Outputs& has) {
   for (size_t m = 0; m < memory_.size(); ++m) std::memcpy(memory_[m].data(), inputs[m], memory_[m].size() * sizeof(float));
   const std::span<const void* const> scales = inputs.subspan(memory_.size());
-  const std::span<void* const> given = outputs.subspan(memory_.size() + 1);
-  for (int64_t t = 0; t < horizon; ++t) {
-    size_t at = 0;
-    auto next = [&]<class T>(T*, int64_t elements) { return static_cast<T*>(given[at++]) + t * elements; };
+  play(horizon, step_thread_ != nullptr, scales, [&](int64_t t) {
+    size_t at = memory_.size() + 1;
+    auto next = [&]<class T>(T*, int64_t elements) { return static_cast<T*>(outputs[at++]) + t * elements; };
     auto bytes = [&](int64_t each) { return next(static_cast<std::byte*>(nullptr), rows_ * each); };
     auto numbers = [&] { return next(static_cast<float*>(nullptr), rows_); };
-    std::memcpy(bytes(instances_.frame_bytes()), instances_.frames(), size_t(rows_ * instances_.frame_bytes()));
     Record r;
-    r.action = bytes(int64_t(action_.size()) / rows_), r.log_p = numbers(), r.value = numbers(), r.reward = numbers();
+    r.frame = bytes(instances_.frame_bytes()), r.action = bytes(int64_t(action_.size()) / rows_);
+    r.log_p = numbers(), r.value = numbers(), r.reward = numbers();
     r.terminated = bytes(1), r.truncated = bytes(1), r.episode_return = numbers(), r.episode_length = numbers();
-    if (has.stacked) std::ranges::copy(instances_.age(), next(static_cast<int64_t*>(nullptr), rows_));
+    if (has.stacked) r.age = next(static_cast<int64_t*>(nullptr), rows_);
     if (has.bounded) r.final_frame = bytes(instances_.frame_bytes());
     if (has.discounted) r.discounted = numbers();
     for (const std::vector<float>& m : memory_) r.states.push_back(next(static_cast<float*>(nullptr), int64_t(m.size())));
-    decide(scales, r);
-  }
+    return r;
+  });
   for (size_t m = 0; m < memory_.size(); ++m) std::memcpy(outputs[m], memory_[m].data(), memory_[m].size() * sizeof(float));
-  look_ahead(scales, static_cast<float*>(outputs[memory_.size()]));
+  // What the policy expects from now on.
+  const std::vector<std::vector<float>> memory = memory_;
+  Record record;
+  record.value = static_cast<float*>(outputs[memory_.size()]);
+  act(0, rows_, scales, record);
+  memory_ = memory;
+}
+
+std::optional<HostPlay::Seconds> HostPlay::measure(bool normalized) {
+  constexpr double kEnough = 0.4;  // seconds
+  constexpr int64_t kCompared = 8;
+  const std::vector<float> zeros(size_t(policy_->args().observation.numel()), 0.0f), ones(zeros.size(), 1.0f);
+  const float values[] = {0, 1};
+  const std::vector<const void*> scales = normalized ? std::vector<const void*>{zeros.data(), ones.data(), values} : std::vector<const void*>{values};
+  auto since = [](HostClock::time_point start) { return std::chrono::duration<double>(HostClock::now() - start).count(); };
+  auto compared = [&](bool halves) {
+    std::vector<float> log_p(size_t(kCompared * rows_)), value(log_p.size());
+    start(0, 0);
+    play(kCompared, halves, scales, [&](int64_t t) {
+      Record r;
+      r.log_p = log_p.data() + t * rows_, r.value = value.data() + t * rows_;
+      return r;
+    });
+    return std::pair(std::move(log_p), std::move(value));
+  };
+  const HostClock::time_point first = HostClock::now();
+  if (compared(false) != compared(true)) return {};
+  // In turns, so that a disturbance meets both; the fastest of each counts.
+  const auto decisions = int64_t(std::clamp(kEnough / since(first), 2.0, 16.0));
+  auto seconds = [&](bool halves) {
+    const HostClock::time_point start = HostClock::now();
+    play(decisions, halves, scales, [](int64_t) { return Record(); });
+    return since(start) / double(decisions);
+  };
+  Seconds best{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+  const HostClock::time_point begin = HostClock::now();
+  do best.whole = std::min(best.whole, seconds(false)), best.halves = std::min(best.halves, seconds(true));
+  while (since(begin) < kEnough);
+  return best;
 }
 
 std::vector<StateTensor> HostPlay::save() const {
@@ -179,9 +337,11 @@ void HostPlay::restore(const SafetensorsFile& file, uint64_t seed) {
   instances_.restore(default_team(), seed, saved);
   if (stack_ == 1) return;
   read("host.seen", stacked_, int64_t(stacked_.size()));
-  stack_frames(true);
+  stack_frames(0, rows_, true);
 }
 
-int64_t HostPlay::bytes() const { return act_->bytes() + int64_t(stacked_.size()) + 2 * rows_ * instances_.frame_bytes(); }
+int64_t HostPlay::bytes() const {
+  return act_->bytes() + (act_half_ ? act_half_->bytes() : 0) + int64_t(stacked_.size()) + 2 * rows_ * instances_.frame_bytes();
+}
 
 }  // namespace ridge

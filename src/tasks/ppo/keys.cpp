@@ -32,6 +32,7 @@ constexpr Key kPpoKeys[] = {
   {.name = "sticky", .group = kGame, .type = real, .initial = "0", .help = "probability that a decision repeats the last action", .high = 1, .below_high = true, .used_by = kUse},
   {.name = "noops", .group = kGame, .type = integer, .initial = "0", .help = "up to this many decisions at the start of an episode are replaced by action 0", .high = 1e6, .used_by = kUse},
   {.name = "reward_clip", .group = kGame, .type = real, .initial = "0", .help = "rewards are clamped to this size; 0: not", .high = 1e9, .used_by = kUse},
+  {.name = "env_halves", .group = kGame, .type = choice, .initial = "auto", .help = "a host environment steps for one half of the instances while the network acts for the other; auto: if that measures faster", .words = "auto|true|false", .used_by = kUse},
   {.name = "env_timeout", .group = kGame, .type = real, .initial = "60", .help = "seconds that a host environment may take for one call before the run ends; 0: any number", .high = 1e9, .used_by = kUse},
 
   {.name = "decisions", .group = kLearning, .type = integer, .initial = "auto", .help = "decisions of all instances together; auto: from the preset", .words = "auto", .low = 1, .high = 1e15, .aliases = "total_timesteps max_frame", .used_by = kUse},

@@ -31,6 +31,7 @@ struct PpoArgs {
   std::optional<double> final_entropy;   // which falls to this linearly; below 0 it favours decided policies. None: it is constant
   double target_kl = 0;                  // a rollout is left when the mean KL divergence of an epoch exceeds it; 0: never
   double adaptive_kl = 0;                // the learning rate follows the KL divergence of the epochs; 0: it does not
+  bool halves = false;                   // a host environment steps for one half of the instances while the network acts for the other
   bool normalize_observations = false, normalize_values = false, scale_rewards = false;
   int64_t iterations = 1;  // rollouts in the whole run
   uint64_t seed = 1;

@@ -10,9 +10,11 @@
 #include "base/text.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
+#include "measure/default_team.h"
 #include "ridge/trainer.h"
 #include "rl/host_game.h"
 #include "step/compiled_step.h"
+#include "tasks/ppo/host_play.h"
 #include "tasks/ppo/player.h"
 #include "tasks/ppo/spec.h"
 #include "tasks/ppo/task.h"
@@ -26,9 +28,10 @@ namespace {
 
 using config::Resolved;
 
-constexpr int64_t kEpisodes = 100;     // of a validation
-constexpr int64_t kPictured = 300;     // decisions of a recording, at most
-constexpr double kTargetMargin = 0.5;  // a run is done when the evaluation misses the target by no more than this
+constexpr int64_t kEpisodes = 100;       // of a validation
+constexpr int64_t kPictured = 300;       // decisions of a recording, at most
+constexpr double kClearlyFaster = 0.05;  // a smaller gain may be noise
+constexpr double kTargetMargin = 0.5;    // a run is done when the evaluation misses the target by no more than this
 
 int64_t count_or(const Resolved& s, const char* key, int64_t otherwise) { return s.get<std::optional<int64_t>>(key).value_or(otherwise); }
 double number_or(const Resolved& s, const char* key, double otherwise) { return s.get<std::optional<double>>(key).value_or(otherwise); }
@@ -111,7 +114,7 @@ void refuse_unused_settings(const Resolved& s, const Instances& instances) {
   if (s.get<int64_t>("update_epochs") == 1) refuse({"target_kl"}, "with update_epochs=1: there is no later epoch to leave out");
   if (s.get<std::string>("spec").empty()) refuse({"spec_variables"}, "without a spec file: set spec=FILE:NAME");
   if (!instances.on_host())
-    refuse({"env_timeout"}, fmt::format("on {}, which is compiled with the policy; it is for host environments", instances.spec().name));
+    refuse({"env_halves", "env_timeout"}, fmt::format("on {}, which is compiled with the policy; it is for host environments", instances.spec().name));
   if (s.get<std::string>("eval_interval") == "none") refuse({"target_score"}, "with eval_interval=none: an evaluation must confirm the target");
   refuse({"target_loss"}, "on agents: the target of a run is target_score=X");
   refuse({"prefetch_factor", "enable_async_loading"}, "on agents: what they learn from is played, not loaded");
@@ -158,6 +161,7 @@ class PpoRun final : public ModuleRun {
     };
     needs.read_bytes = [&] {
       if (automatic && !planner.earlier() && !choice_.instances) choose_instances(s);
+      choose_halves(s, planner.earlier(), o.measure);
       collector_ = std::make_shared<Collector>(*own_step_, policy_, tensors_, instances_, args_);
       return collector_->bytes();
     };
@@ -207,6 +211,7 @@ class PpoRun final : public ModuleRun {
     task.settings = training_words(s, {"decisions", "minibatch", "update_epochs", "gamma", "lambda", "clip_range", "value_clip", "value_weight", "entropy",
                                        "final_entropy", "target_kl", "adaptive_kl", "normalize_observations", "normalize_values", "scale_rewards"});
     task.settings["instances"] = fmt::format("{}", args_.instances);
+    if (instances_.on_host()) task.settings["env_halves"] = args_.halves ? "true" : "false";
     return task;
   }
 
@@ -303,6 +308,47 @@ class PpoRun final : public ModuleRun {
       summary.results.push_back(fmt::format("{} takes the most time, {:.0f} %: {}", most.what, 100 * most.seconds / whole, most.remedy));
   }
 
+  // Whether a host environment steps for one half of the instances while the network acts for the other.
+  void choose_halves(const Resolved& s, const std::optional<RunState>& earlier, bool measure) {
+    if (!instances_.on_host() || !halves_.setting.empty()) return;
+    const char* obstacle = nullptr;
+    if (!HostPlay::can_have_halves(instances_, args_.instances))
+      obstacle = "halves need an even number of instances, and an environment that other threads may step";
+    halves_ = as_set(s, "env_halves", {});
+    if (const std::string asked = s.get<std::string>("env_halves"); asked != "auto") {
+      args_.halves = asked == "true";
+      if (args_.halves && obstacle) fail(ErrorCode::usage, "[ppo] env_halves=true is not possible: {}; leave it out", obstacle);
+    } else if (obstacle) {
+      halves_.why = obstacle;
+    } else if (earlier) {
+      const auto stored = earlier->settings.find("env_halves");
+      args_.halves = stored != earlier->settings.end() && stored->second == "true", halves_.decided_by = kRunSoFar;
+    } else if (own_step_->in_place() && default_team().size() == 1) {
+      halves_.why = "one thread cannot step the environment and act at the same time";
+    } else if (measure) {
+      const auto trial = trial_step();
+      HostPlay play(*trial, policy_, tensors_, instances_, args_.normalize_observations, args_.instances, true, true);
+      halves_.decided_by = "measured";
+      if (const auto seconds = play.measure(args_.normalize_observations)) {
+        args_.halves = seconds->halves < (1 - kClearlyFaster) * seconds->whole;
+        std::string rates[] = {fmt::format("all instances together: {} steps/s", count_text(double(args_.instances) / seconds->whole)),
+                               fmt::format("in halves: {} steps/s", count_text(double(args_.instances) / seconds->halves))};
+        halves_.why = rates[args_.halves], halves_.runner_up = rates[!args_.halves];
+      } else {
+        halves_.why = "halves would compute other bits";
+      }
+    }
+    halves_.value = args_.halves ? "true" : "false";
+  }
+
+  // Of the same kind as the run's, for measurements.
+  std::unique_ptr<TrainStep> trial_step() const {
+    auto trial = std::make_unique<TrainStep>(own_step_->model(), own_step_->options());
+    for (size_t i = 0; i < weights_.size(); ++i)
+      trial->write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights_[i].tensor->data()), size_t(weights_[i].tensor->size())});
+    return trial;
+  }
+
   // Of the whole run.
   int64_t updates() const { return checked_product(kPpoName, "updates", {{"rollouts", args_.iterations}, {"updates", args_.updates()}}); }
 
@@ -317,17 +363,15 @@ class PpoRun final : public ModuleRun {
     return std::stoll(stored->second);
   }
 
-  // Plays with as many instances as the memory that the step leaves allows, on a step of the same kind that is then given up.
+  // Plays with as many instances as the memory that the step leaves allows.
   void choose_instances(const Resolved& s) {
-    TrainStep trial(own_step_->model(), own_step_->options());
-    for (size_t i = 0; i < weights_.size(); ++i)
-      trial.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights_[i].tensor->data()), size_t(weights_[i].tensor->size())});
+    const auto trial = trial_step();
     int64_t left = budget.bytes;
     for (const MemoryItem& item : memory) left -= item.bytes;
     choice_ = ridge::choose_instances(args_, s.get<int64_t>("decisions"), [&](int64_t instances) -> std::optional<double> {
       PpoArgs args = ppo_args(s, instances);
       args.seed = args_.seed;
-      Collector collector(trial, policy_, tensors_, instances_, args);
+      Collector collector(*trial, policy_, tensors_, instances_, args);
       if (collector.bytes() > left) return {};
       return collector.rollout_seconds();
     });
@@ -360,6 +404,7 @@ class PpoRun final : public ModuleRun {
     first.push_back({"instances", fmt::format("{} x {} decisions", args_.instances, args_.horizon), instances_source(s),
                      fmt::format("{} per rollout, {} passes", grouped(args_.decisions()), args_.epochs), choice_.runner_up});
     if (choice_.instances) first.back().why = choice_.why;
+    if (instances_.on_host()) first.push_back(halves_);
     std::vector<Decision> last = {rate_decision(schedule_, s.setting("lr").source)};
     if (args_.adaptive_kl > 0) last[0].why = fmt::format("and follows the KL divergence, which should be {:g} per epoch", args_.adaptive_kl);
     last.push_back(as_set(s, "decisions", grouped(args_.iterations * args_.decisions()),
@@ -376,7 +421,8 @@ class PpoRun final : public ModuleRun {
   std::shared_ptr<Collector> collector_;
   Schedule schedule_;
   std::optional<double> target_;
-  InstanceChoice choice_;              // 0 instances: as set
+  InstanceChoice choice_;  // 0 instances: as set
+  Decision halves_;
   std::optional<TrainedAgent> start_;  // the agent that a new run starts from
   PlayedEpisodes last_played_;
 };
