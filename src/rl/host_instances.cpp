@@ -40,7 +40,7 @@ HostInstances::HostInstances(const Instances& game, int64_t count, rl::HostWatch
   for (std::vector<float>* v : {&total_, &discounted_, &reward_, &sum_}) v->resize(n);
   frames_.resize(n * size_t(frame_bytes_));
   for (std::vector<std::byte>* v : {&played_, &previous_}) v->resize(n * size_t(components_) * (real_ ? sizeof(float) : sizeof(int64_t)));
-  seeds_.resize(n), draws_.resize(n * size_t(std::max(spec_.reset_draws, spec_.step_draws)));
+  seeds_.resize(n), reset_draws_.resize(n * size_t(spec_.reset_draws)), step_draws_.resize(n * size_t(spec_.step_draws));
   terminated_ = std::make_unique<bool[]>(n), truncated_ = std::make_unique<bool[]>(n);
 }
 
@@ -104,17 +104,17 @@ void HostInstances::each_range(ThreadTeam& team, int64_t begin, int64_t end, con
   unit_ns_ = 0.9 * unit_ns_ + 0.1 * ns / double(end - begin);
 }
 
-void HostInstances::draw(HostEnvironment::Which which, uint32_t stream, int64_t per_decision, int64_t first, int64_t count) {
+void HostInstances::draw(std::vector<float>& to, HostEnvironment::Which which, uint32_t stream, int64_t per_decision, int64_t first, int64_t count) {
   for (const int64_t i : which)
     for (int64_t k = 0; k < count; ++k) {
       const int64_t lane = per_decision == 1 ? instance_[size_t(i)] : instance_[size_t(i)] * per_decision + first + k;
-      draws_[size_t(i * count + k)] = uniform_at(seed_, counter_[size_t(i)], lane, stream);
+      to[size_t(i * count + k)] = uniform_at(seed_, counter_[size_t(i)], lane, stream);
     }
 }
 
 void HostInstances::begin_episodes(HostEnvironment::Which which) {
   if (which.empty()) return;
-  draw(which, kResetStream, spec_.reset_draws, 0, spec_.reset_draws);
+  draw(reset_draws_, which, kResetStream, spec_.reset_draws, 0, spec_.reset_draws);
   const size_t bytes = previous_.size() / size_t(count_);
   for (const int64_t i : which) {
     const auto at = size_t(i);
@@ -124,7 +124,7 @@ void HostInstances::begin_episodes(HostEnvironment::Which which) {
     if (options_.noops > 0) noops_[at] = int64_t(std::floor(uniform_at(seed_, counter_[at], instance_[at], kNoopStream) * float(options_.noops + 1)));
   }
   HostMemory memory;
-  memory.seeds = seeds_.data(), memory.draws = draws_.data();
+  memory.seeds = seeds_.data(), memory.draws = reset_draws_.data();
   call("reset", which, [&] { environment_->reset(which, memory); });
 }
 
@@ -166,7 +166,7 @@ void HostInstances::decide_range(int64_t begin, int64_t end, const std::byte* ac
   }
 
   HostMemory memory;
-  memory.draws = draws_.data(), memory.reward = reward_.data(), memory.terminated = terminated_.get(), memory.truncated = truncated_.get();
+  memory.draws = step_draws_.data(), memory.reward = reward_.data(), memory.terminated = terminated_.get(), memory.truncated = truncated_.get();
   if (real_)
     memory.controls = reinterpret_cast<const float*>(played_.data());
   else
@@ -178,7 +178,8 @@ void HostInstances::decide_range(int64_t begin, int64_t end, const std::byte* ac
       if (!terminated_[size_t(i)] && !truncated_[size_t(i)]) list[going++] = i;
     if (going == 0) break;
     const HostEnvironment::Which which(list, going);
-    draw(which, kStepStream, spec_.step_draws * (spec_.draws_once ? 1 : options_.frame_skip), spec_.draws_once ? 0 : k * spec_.step_draws, spec_.step_draws);
+    draw(step_draws_, which, kStepStream, spec_.step_draws * (spec_.draws_once ? 1 : options_.frame_skip), spec_.draws_once ? 0 : k * spec_.step_draws,
+         spec_.step_draws);
     call("step", which, [&] { environment_->step(which, memory); });
     for (const int64_t i : which) {
       const float reward = reward_[size_t(i)];

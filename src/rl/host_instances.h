@@ -49,7 +49,7 @@ class HostInstances {
   void decide_range(int64_t begin, int64_t end, const std::byte* action, const Results& results);
   void begin_episodes(HostEnvironment::Which which);
   void look(HostEnvironment::Which which, std::byte* to);
-  void draw(HostEnvironment::Which which, uint32_t stream, int64_t per_decision, int64_t first, int64_t count);
+  void draw(std::vector<float>& to, HostEnvironment::Which which, uint32_t stream, int64_t per_decision, int64_t first, int64_t count);
   template <class Call>
   void call(const char* function, HostEnvironment::Which which, const Call& call) const;
 
@@ -65,7 +65,8 @@ class HostInstances {
   std::vector<std::byte> frames_, played_, previous_;  // actions of this decision and of the last
   // Memory that the environment is given.
   std::vector<uint64_t> seeds_;
-  std::vector<float> draws_, reward_, sum_;
+  // Two lists of draws: with other numbers per instance, the same place would belong to different ranges.
+  std::vector<float> reset_draws_, step_draws_, reward_, sum_;
   std::unique_ptr<bool[]> terminated_, truncated_;
   std::vector<int64_t> which_, ended_;  // lists of instances; a range uses its own part
   double unit_ns_ = 1000;               // of one decision of one instance, measured
