@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include "backend/backend.h"
 #include "backend/kernel_work.h"
+#include "backend/program_memory.h"
 #include "base/error.h"
 #include "compile/pipeline.h"
 #include "compile/program.h"
@@ -22,29 +22,6 @@ Target target_of(const Backend& backend) {
   t.convolutions = backend.convolutions(), t.convolutions_fuse = backend.convolutions_fuse();  // convolutions that it does not run are decomposed first
   if (t.convolutions) t.stores_permuted = [&backend](const Graph& g, NodeId id) { return backend.stores_permuted(g, id); };
   return t;
-}
-
-// Values that share memory count once, under the name of the first one.
-std::vector<LiveValue> live_at_peak(const Program& p) {
-  const std::vector<ProgramBuffer>& buffers = p.buffers;
-  std::vector<ProgramBuffer> held(buffers);
-  for (ProgramBuffer b : buffers) {
-    if (b.alias < 0) continue;
-    size_t root = size_t(b.alias);
-    while (buffers[root].alias >= 0) root = size_t(buffers[root].alias);
-    held[root].first = std::min(held[root].first, b.first), held[root].last = std::max(held[root].last, b.last);
-  }
-  std::erase_if(held, [](const ProgramBuffer& b) { return b.place != ProgramBuffer::Place::arena || b.alias >= 0 || b.last < 0; });
-  std::vector<int64_t> live(p.kernels.size() + 1);  // initially the change from one kernel to the next
-  for (const ProgramBuffer& b : held) live[size_t(b.first)] += b.bytes, live[size_t(b.last) + 1] -= b.bytes;
-  std::partial_sum(live.begin(), live.end(), live.begin());
-  const int fullest = int(std::max_element(live.begin(), live.end()) - live.begin());
-  std::vector<LiveValue> out;
-  for (const ProgramBuffer& b : held)
-    if (b.first <= fullest && fullest <= b.last)
-      out.push_back({fmt::format("{} {}", p.kernels[size_t(b.first)].name, to_string(p.graph.type(b.owner))), b.bytes});
-  std::stable_sort(out.begin(), out.end(), [](const LiveValue& a, const LiveValue& b) { return a.bytes > b.bytes; });
-  return out;
 }
 
 }  // namespace
@@ -78,7 +55,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   s.arena->require(p.arena_bytes);
   r.refusals = p.refusals;
   r.refusals.insert(r.refusals.end(), p.decomposed.begin(), p.decomposed.end());
-  r.peak = live_at_peak(p);
+  r.peak = memory_over(p).peak;
   r.scans = p.scans;
   r.arena_bytes = p.arena_bytes, r.max_live_bytes = p.max_live_bytes;
   r.workspace_bytes = s.code->workspace_bytes();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/program_memory.h"
 #include "compile/pipeline.h"
 #include "graph/graph.h"
 
@@ -26,11 +27,6 @@ struct KernelReport {
   std::string name;                                     // "matmul+3", "map[5]", "row[9]", "attention", "scan[64x2]" (steps, kernels per step)
   double flops = 0, bytes = 0;                          // as executed
   double algorithmic_flops = 0, unavoidable_bytes = 0;  // the basis for efficiency figures: see backend/kernel_work.h
-};
-
-struct LiveValue {
-  std::string name;  // the kernel that produces it, and its type: "matmul+3 f32[12, 64, 512]"
-  int64_t bytes = 0;
 };
 
 struct Report {

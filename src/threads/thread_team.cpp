@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -300,11 +301,16 @@ int ThreadTeam::size() const { return state_->split.size(); }
 Wait ThreadTeam::wait() const { return state_->passive ? Wait::passive : Wait::active; }
 int64_t ThreadTeam::scratch_bytes() const { return state_->scratch_bytes; }
 
-double ThreadTeam::kernel_seconds() const {
+void ThreadTeam::kernel_seconds(std::span<double> by_thread) const {
   const double passed = std::chrono::duration<double>(Clock::now() - state_->first_time).count();
-  int64_t sum = 0;
-  for (const KernelTicks& k : state_->kernels) sum += k.sum.load(std::memory_order_relaxed);
-  return passed * double(sum) / double(std::max<int64_t>(ticks() - state_->first_tick, 1));
+  const double tick = passed / double(std::max<int64_t>(ticks() - state_->first_tick, 1));
+  for (size_t i = 0; i < by_thread.size(); ++i) by_thread[i] = tick * double(state_->kernels[i].sum.load(std::memory_order_relaxed));
+}
+
+double ThreadTeam::kernel_seconds() const {
+  std::vector<double> all(state_->kernels.size());
+  kernel_seconds(all);
+  return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 void ThreadTeam::reserve_scratch(int64_t bytes_per_thread) {

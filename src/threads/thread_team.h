@@ -32,6 +32,7 @@ class ThreadTeam {
 
   // Time that the threads have spent inside tasks, summed over all threads. Waiting, spinning and handing out work do not count; being preempted does.
   double kernel_seconds() const;
+  void kernel_seconds(std::span<double> by_thread) const;
 
   // Runs all tasks in order and returns when the last has finished. Denormals are flushed meanwhile. One caller at a time. An exception thrown by a task is
   // rethrown here, after all threads have stopped.

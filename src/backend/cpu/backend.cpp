@@ -4,6 +4,7 @@
 
 #include "backend/cpu/compiled.h"
 #include "backend/cpu/conv.h"
+#include "backend/kernel_log.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/class_error.h"
@@ -27,7 +28,10 @@ class CpuCode : public Code {
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override {
     team_.reserve_scratch(compiled_.scratch_bytes());
     fault_.raised = false;
-    compiled_.run(arena, inputs, outputs, fault_);
+    if (KernelLog* log = current_log())
+      compiled_.run(arena, inputs, outputs, fault_, *log);
+    else
+      compiled_.run(arena, inputs, outputs, fault_);
     if (!fault_.raised) return;
     if (fault_.position >= 0) fail(ErrorCode::value, "{}", class_error(fault_.value, fault_.position, fault_.limit));
     fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", fault_.value, fault_.limit - 1);

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/build.h"
 #include "backend/cpu/row_blocks.h"
+#include "backend/kernel_log.h"
 #include "base/text.h"
 #include "compile/pipeline.h"
 #include "compile/place.h"
@@ -67,6 +68,7 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
     std::vector<Ref> refs;
     for (const ProgramOperand& o : program_.kernels[i].operands) refs.push_back(place_of(program_, o));
     Ref space = workspace[i] ? Ref{0, program_.workspace_offsets[i]} : Ref{};
+    first_task_.push_back(tasks_.size());
     if (Scan* scan = scans_[i].get()) {
       scan->operands = std::move(refs), scan->place = space ? space : Ref{0, 0};
       segments_.push_back({first, tasks_.size(), scan});
@@ -76,6 +78,7 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
     }
   }
   segments_.push_back({first, tasks_.size(), nullptr});
+  first_task_.push_back(tasks_.size());
   bases_.assign(1 + program_.inputs.size() + program_.outputs.size(), nullptr);
 }
 
@@ -92,17 +95,43 @@ std::string CompiledProgram::dump() const {
   return text;
 }
 
-void CompiledProgram::run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault) {
+void CompiledProgram::bind(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) {
   // Empty arrays may be bound to null. Kernels still compute addresses in them, so they get valid memory.
   static std::byte empty[64];
   auto base = [](void* p) { return p ? static_cast<std::byte*>(p) : empty; };
   bases_[0] = base(arena);
   for (size_t i = 0; i < inputs.size(); ++i) bases_[1 + i] = base(const_cast<void*>(inputs[i]));
   for (size_t i = 0; i < outputs.size(); ++i) bases_[1 + inputs.size() + i] = base(outputs[i]);
+}
+
+void CompiledProgram::run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault) {
+  bind(arena, inputs, outputs);
   for (const Segment& s : segments_) {
     if (s.first < s.last) team_.run(std::span(tasks_).subspan(s.first, s.last - s.first), bases_.data(), fault);
     if (s.scan) s.scan->run(bases_.data(), fault);
   }
+}
+
+void CompiledProgram::run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault, KernelLog& log) {
+  const size_t threads = size_t(team_.size()), count = scans_.size();
+  LoggedRun logged{.program = &program_, .whole = {log_time(), 0}, .kernels = {}, .threads = int(threads), .busy = {}, .launches = int64_t(tasks_.size())};
+  logged.kernels.resize(count), logged.busy.resize(threads * count);
+  std::vector<double> before(threads), after(threads);
+  bind(arena, inputs, outputs);
+  team_.kernel_seconds(before);
+  for (size_t i = 0; i < count; ++i) {
+    logged.kernels[i].begin = log_time();
+    const size_t first = first_task_[i], last = first_task_[i + 1];
+    if (first < last) team_.run(std::span(tasks_).subspan(first, last - first), bases_.data(), fault);
+    if (scans_[i]) scans_[i]->run(bases_.data(), fault);
+    logged.kernels[i].end = log_time();
+    team_.kernel_seconds(after);
+    for (size_t t = 0; t < threads; ++t) logged.busy[t * count + i] = after[t] - before[t];
+    before.swap(after);
+    if (log.looks()) log.look(program_, i, bases_);
+  }
+  logged.whole.end = log_time();
+  log.add(logged);
 }
 
 }  // namespace ridge::cpu

@@ -8,6 +8,7 @@
 #include "threads/task.h"
 
 namespace ridge {
+class KernelLog;
 class ThreadTeam;
 }
 
@@ -28,9 +29,11 @@ class CompiledProgram {
 
   // Does not allocate. The arena has arena_bytes and is 64-byte aligned.
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault);
+  void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault, KernelLog& log);  // kernel by kernel
 
  private:
   struct Scan;
+  void bind(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs);
 
   Program program_;
   ThreadTeam& team_;
@@ -38,6 +41,7 @@ class CompiledProgram {
   std::vector<std::unique_ptr<Scan>> scans_;      // these loops; null for other kernels
   std::vector<const Program*> bodies_;            // of loops; null for other kernels
   std::vector<Task> tasks_;
+  std::vector<size_t> first_task_;  // by kernel
   struct Segment {  // tasks, then a loop, except in the last segment
     size_t first, last;
     Scan* scan;

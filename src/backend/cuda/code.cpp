@@ -4,6 +4,7 @@
 #include <map>
 
 #include "backend/cuda/make.h"
+#include "backend/kernel_log.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -141,7 +142,7 @@ void CudaCode::run_directly() {
   compiled_.enqueue(sink, addresses());
 }
 
-void CudaCode::run_timed() {
+std::vector<float> CudaCode::time_kernels() {
   const Driver& driver = device_.driver();
   const size_t count = compiled_.program().kernels.size();
   std::vector<Event> events;
@@ -151,10 +152,27 @@ void CudaCode::run_timed() {
   StreamSink sink(driver, device_.stream());
   compiled_.enqueue(sink, addresses(), [&](size_t kernel) { driver.event_record(events[kernel + 1].get(), device_.stream()); });
   driver.stream_wait(device_.stream());
+  std::vector<float> ms(count);
+  for (size_t i = 0; i < count; ++i) driver.event_milliseconds(&ms[i], events[i].get(), events[i + 1].get());
+  return ms;
+}
+
+void CudaCode::run_logged(KernelLog& log) {
+  device_.driver().stream_wait(device_.stream());  // what was enqueued before is not part of this run
+  LoggedRun run{.program = &program(), .whole = {log_time(), 0}, .kernels = {}, .threads = 0, .busy = {}, .launches = compiled_.launches()};
+  const std::vector<float> ms = time_kernels();
+  run.whole.end = log_time();
+  double at = run.whole.end;
+  for (float each : ms) at -= 1e-3 * double(each);  // the last kernel ends when the wait does
+  for (float each : ms) run.kernels.push_back({at, at + 1e-3 * double(each)}), at += 1e-3 * double(each);
+  log.add(run);
+}
+
+void CudaCode::run_timed() {
+  const std::vector<float> all = time_kernels();
   std::map<std::string, KernelTime> times;
-  for (size_t i = 0; i < count; ++i) {
-    float ms = 0;
-    driver.event_milliseconds(&ms, events[i].get(), events[i + 1].get());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const float ms = all[i];
     std::string types;
     int64_t bytes = 0;
     for (const ProgramOperand& o : compiled_.program().kernels[i].operands) {
@@ -211,6 +229,7 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     addresses_[0] = address(arena);
     for (size_t i = 0; i < inputs.size(); ++i) addresses_[1 + i] = address(inputs[i]);
     for (size_t i = 0; i < outputs.size(); ++i) addresses_[1 + inputs.size() + i] = address(outputs[i]);
+    if (KernelLog* log = current_log()) return run_logged(*log);
     if (options_.timed && runs_ < options_.timed && ++runs_ == options_.timed) return run_timed();
     if (options_.debug || compiled_.launches() > kMaxLaunches) return run_directly();
 

@@ -9,6 +9,10 @@
 #include "backend/cuda/modules.h"
 #include "backend/gpu/compiled.h"
 
+namespace ridge {
+class KernelLog;
+}
+
 namespace ridge::cuda {
 
 class CublasLt;
@@ -45,6 +49,8 @@ class CudaCode final : public Code {
   CompiledProgram::Addresses addresses() const;
   void run_directly();
   void run_timed();
+  void run_logged(KernelLog& log);
+  std::vector<float> time_kernels();  // of one run, in milliseconds
   GraphRun record(const std::function<void(StreamSink&)>& work);
   bool seen_before();
 
