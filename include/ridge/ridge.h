@@ -5,6 +5,7 @@
 #include "ridge/host_environment.h"
 #include "ridge/nn.h"
 #include "ridge/ops.h"
+#include "ridge/profiler.h"
 #include "ridge/rl.h"
 #include "ridge/step.h"
 #include "ridge/tensor.h"

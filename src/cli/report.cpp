@@ -1,9 +1,11 @@
 // ridge report: compares several runs, as a table and as a plot.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -34,6 +36,25 @@ std::vector<RunGroup> read_all(const std::vector<std::string>& folders) {
   return read_groups(runs);
 }
 
+// What runs with profile=true have written.
+void show_profiles(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders)
+    for (const fs::path& run : find_runs(folder)) {
+      std::ifstream in(run / "profile.json");
+      const auto j = nlohmann::json::parse(in, nullptr, false);
+      if (!in || !j.is_object() || !j.contains("compute") || !j.contains("hardware") || !j.contains("kernels")) continue;
+      fmt::print("\nProfile of {}: {:.3f} ms per step, {:.4f} TFLOP/s, {:.1f} % of the roof; slowest kernels:\n", run.string(),
+                 1e3 * j["compute"].value("step_seconds", 0.0), j["compute"].value("tflops", 0.0), 100 * j["hardware"].value("roof", 0.0));
+      for (size_t i = 0; i < std::min<size_t>(3, j["kernels"].size()); ++i) {
+        const auto& k = j["kernels"][i];
+        fmt::print("  {:>5.1f} %  {} {} {}\n", 100 * k.value("share", 0.0), k.value("phase", ""), k.value("layer", ""), k.value("name", ""));
+      }
+      std::error_code ignored;
+      for (const char* picture : {"profile_roofline.svg", "profile_memory.svg", "profile_timeline.svg", "profile_trace.json"})
+        if (fs::exists(run / picture, ignored)) fmt::print("  {}\n", (run / picture).string());
+    }
+}
+
 int run_report(const ReportArguments& arguments) {
   check_picture_place(arguments.svg);
   const std::vector<RunGroup> groups = read_all(arguments.folders);
@@ -44,6 +65,7 @@ int run_report(const ReportArguments& arguments) {
     write_atomically(arguments.svg, loss_svg(title, panels));
   }
   print_groups(groups, arguments.json);
+  if (!arguments.json) show_profiles(arguments.folders);
   if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
   return kOk;
 }

@@ -107,6 +107,8 @@ constexpr Key kSharedKeys[] = {
    .low = 1, .high = kManySteps, .tasks = kTrain, .used_by = "plan, train"},
   {.name = "checkpoint_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between checkpoints; auto: at most ten per run, 20 s to 10 min apart", .words = "auto|none",
    .low = 1, .high = kManySteps, .tasks = kTrain, .aliases = "save_interval", .used_by = "plan, train"},
+  {.name = "profile", .group = kRun, .type = boolean, .initial = "false", .help = "record where the time of one step in 50 goes: profile.json, a trace and pictures in the run folder", .tasks = kTrain,
+   .used_by = "train"},
   {.name = "tensorboard", .group = kRun, .type = boolean, .initial = "false", .help = "also write TensorBoard event files", .tasks = kTrain, .used_by = "train"},
   {.name = "log_level", .group = kRun, .type = choice, .initial = "info", .help = "lowest severity that is logged", .words = "debug|info|warning|error",
    .aliases = "level", .synonyms = "warn=warning", .used_by = "train"},

@@ -253,6 +253,7 @@ GpuStepTime gpu_step_time(const TrainStep& step, const Backend& backend, Figures
   if (!ceilings) return {};
   const double rate = rate_of(*ceilings, product_format(backend, step.plan().choices.precision)), bandwidth = 1e9 * ceilings->copy_gbs.median;
   GpuStepTime time;
+  time.flops_rate = rate, time.bytes_rate = bandwidth;
   time.least = step.min_seconds(rate, bandwidth);
   double sum = 0, short_ones = 0;
   for (const auto& [kernel, times] : step.kernels()) {

@@ -55,7 +55,8 @@ void keep_start_time(const Backend& backend, double seconds);  // saves the devi
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures figures);
 
 struct GpuStepTime {
-  double least = 0, expected = 0;  // seconds; 0: unknown
+  double least = 0, expected = 0;         // seconds; 0: unknown
+  double flops_rate = 0, bytes_rate = 0;  // the ceilings behind the first
   std::string source;
   std::string key;  // identifies steps of this kind, for keep_step_time()
 };

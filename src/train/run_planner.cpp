@@ -348,13 +348,14 @@ void RunPlanner::estimate() {
   if (on_device_) {
     const GpuStepTime time = gpu_step_time(*run_.step, *run_.backend, step_figures());
     run_.min_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
-    run_.expected_key = time.key;
+    run_.expected_key = time.key, run_.flops_rate = time.flops_rate, run_.bytes_rate = time.bytes_rate;
     return;
   }
   if (!o_.measure) return;
   const KernelRates rates =
       known_kernel_rates(measuring_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_, run_.step->plan().choices.precision);
-  run_.min_seconds = run_.step->min_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
+  run_.flops_rate = 1e9 * rates.fma_gflops, run_.bytes_rate = 1e9 * rates.copy_gbs;
+  run_.min_seconds = run_.step->min_seconds(run_.flops_rate, run_.bytes_rate);
   run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates), run_.roof_others = rates.others;
   run_.expected_from = rates.source;
   if (&measuring_team() != &default_team()) run_.expected_from += fmt::format(", with {}", counted(measuring_team().size(), "thread"));

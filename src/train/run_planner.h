@@ -56,8 +56,9 @@ struct PlannedRun {
   int64_t passed_bytes = 0;             // part of planned_bytes: held earlier and already freed
   std::vector<MemoryItem> host_memory;  // on a GPU: host memory, in addition to `memory`
   int64_t host_planned_bytes = 0;
-  double min_seconds = 0;  // lower bound for a step: its roof
-  double roof_others = 0;  // share of the machine used by other programs when the rates behind it were measured
+  double min_seconds = 0;                 // lower bound for a step: its roof
+  double flops_rate = 0, bytes_rate = 0;  // the measured ceilings behind it; 0: unknown
+  double roof_others = 0;                 // share of the machine used by other programs when the rates behind it were measured
   double expected_step_seconds = 0;
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
   std::string expected_key;   // store key for the measured step time of a run on a GPU

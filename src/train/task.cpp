@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "machine/limits.h"
 #include "measure/default_team.h"
+#include "train/run_profile.h"
 
 namespace ridge {
 
@@ -49,7 +50,11 @@ std::unique_ptr<TaskRun> start_run(const Task& task, const config::Resolved& set
 
 Outcome train_run(TaskRun& run, const config::Resolved& settings, const std::vector<TrainerView*>& views) {
   if (!run.trainer.resume) run.fill_parameters();
-  const Outcome outcome = train(run.trainer_task(settings), run.trainer, views);
+  const TrainerTask task = run.trainer_task(settings);
+  std::optional<RunProfiler> profiler;
+  if (settings.get<bool>("profile") && !run.trainer.folder.empty()) profiler.emplace(run, task.feed->group(), RunProfiler::Steps::sampled);
+  const Outcome outcome = train(task, run.trainer, views);
+  if (profiler) write_profile(profiler->profiler(), run.trainer.folder);
   if (outcome.own_steps >= 50) keep_step_time(run.expected_key, run.expected_step_seconds, 1e-3 * outcome.ms);
   return outcome;
 }

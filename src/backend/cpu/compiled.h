@@ -10,7 +10,7 @@
 namespace ridge {
 class KernelLog;
 class ThreadTeam;
-}
+}  // namespace ridge
 
 namespace ridge::cpu {
 
@@ -42,7 +42,7 @@ class CompiledProgram {
   std::vector<const Program*> bodies_;            // of loops; null for other kernels
   std::vector<Task> tasks_;
   std::vector<size_t> first_task_;  // by kernel
-  struct Segment {  // tasks, then a loop, except in the last segment
+  struct Segment {                  // tasks, then a loop, except in the last segment
     size_t first, last;
     Scan* scan;
   };

@@ -1,0 +1,280 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "profile/step_profile.h"
+
+namespace ridge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+std::string head_text(const StepProfile& p) {
+  std::string text = fmt::format("{}: {:.3f} ms per step, median of {} without profiling (10th to 90th percentile {:.3f} to {:.3f})\n", p.title,
+                                 1e3 * p.step_seconds, p.unprofiled, 1e3 * p.low_seconds, 1e3 * p.high_seconds);
+  return text + fmt::format("{} recorded, {:.3f} ms each\n\n", counted(p.recorded, "step"), 1e3 * p.recorded_seconds);
+}
+
+std::string compute_text(const StepProfile& p) {
+  std::string text = fmt::format("Compute   {:.4f} TFLOP/s, {:.4g} GFLOP per step\n", p.tflops(), 1e-9 * p.flops);
+  auto line = [&](const std::string& what, double seconds, const std::string& more = {}) {
+    text += fmt::format("  {:<14} {:>10.3f} ms {:>9}{}\n", what, 1e3 * seconds, percent(share_of(seconds, p.step_seconds)), more);
+  };
+  for (const PhaseRow& phase : p.phases) line(phase.name, phase.seconds, fmt::format("   {:.0f} kernels", phase.calls));
+  line("between kernels", p.gap_seconds);
+  line("data wait", p.data_seconds);
+  line("unattributed", p.unattributed());
+  return text;
+}
+
+std::string memory_text(const StepProfile& p) {
+  std::string text = fmt::format("Memory    {} of values at the peak of a step, in an arena of {}; {} planned, {} held by the process now\n",
+                                 size_text(p.live_bytes), size_text(p.arena_bytes), size_text(p.planned_bytes), size_text(p.process_bytes));
+  text += fmt::format("  {:.2f} GB/s, {:.4g} MB per step; the heap grows by {:.0f} bytes per step\n", 1e-9 * p.bandwidth(), 1e-6 * p.bytes, p.heap_growth);
+  if (p.pool_requests > 0)
+    text += fmt::format("  buffer pool: {} requests, {} from freed memory; {} held, {} at its peak\n", grouped(p.pool_requests), grouped(p.pool_reuses),
+                        size_text(p.pool_bytes), size_text(p.pool_peak));
+  for (size_t i = 0; i < std::min<size_t>(5, p.peak.size()); ++i) text += fmt::format("  {:>10}  {}\n", size_text(p.peak[i].bytes), p.peak[i].name);
+  return text;
+}
+
+std::string hardware_text(const StepProfile& p) {
+  std::string text = fmt::format("Hardware  {:.0f} launches in {:.0f} programs per step", p.launches, p.programs);
+  if (p.flops_rate > 0)
+    text += fmt::format("; {} of the roof ({:.4g} GFLOP/s, {:.4g} GB/s measured)", percent(p.roof()), 1e-9 * p.flops_rate, 1e-9 * p.bytes_rate);
+  text += "\n";
+  for (size_t i = 0; i < p.busy.size(); ++i) text += fmt::format("  core {:<3} {:>7} inside kernels\n", i, percent(p.busy[i]));
+  if (p.busy.empty()) text += fmt::format("  stream   {:>7} inside kernels\n", percent(p.utilization()));
+  return text;
+}
+
+std::string stability_text(const StepProfile& p) {
+  if (p.ranges.empty()) return {};
+  std::string text = "Stability ";
+  const auto bad = std::find_if(p.ranges.begin(), p.ranges.end(), [](const ValueRange& r) { return r.bad > 0; });
+  if (bad == p.ranges.end())
+    text += fmt::format("all values of {} are finite\n", counted(int64_t(p.ranges.size()), "tensor"));
+  else
+    text += fmt::format("{} not finite, first in {} ({}, {})\n", counted(bad->bad, "value"), bad->tensor, bad->phase, or_dash(bad->layer));
+  struct Range {
+    double low = INFINITY, high = -INFINITY;
+  };
+  std::map<std::string, Range> forward;
+  std::vector<std::string> order;
+  for (const ValueRange& r : p.ranges) {
+    if (r.phase != "forward") continue;
+    if (!forward.contains(r.layer)) order.push_back(r.layer);
+    Range& all = forward[r.layer];
+    all.low = std::min(all.low, r.low), all.high = std::max(all.high, r.high);
+  }
+  std::map<std::string, double> squares;  // of the sums of gradients over the batch
+  for (const GradientNorm& g : p.gradients) squares[g.parameter.substr(0, g.parameter.rfind('.'))] += g.norm * g.norm;
+  text += fmt::format("  {:<32} {:>12} {:>12} {:>14}\n", "layer", "lowest", "highest", "gradient norm");
+  for (const std::string& layer : order) {
+    const auto norm = squares.find(layer);
+    text += fmt::format("  {:<32} {:>12.4g} {:>12.4g} {:>14}\n", cut(or_dash(layer), 32), forward[layer].low, forward[layer].high,
+                        norm == squares.end() ? "-" : fmt::format("{:.4g}", std::sqrt(norm->second)));
+  }
+  return text + "  (gradients are sums over the batch)\n";
+}
+
+std::string row_name(const KernelRow& k) { return fmt::format("{} {} {}", k.phase, or_dash(k.layer), k.name); }
+
+}  // namespace
+
+std::string KernelRow::advice() const {
+  if (bound.empty()) return {};
+  if (roof >= 0.8) return roof > 1.05 ? "its data comes from caches" : "at its roof";
+  if (bound == "overhead") return "too small to fill the machine: a larger batch, or fewer and larger kernels";
+  if (bound == "memory")
+    return roof >= 0.5 ? "moves its bytes well: fuse it with a neighbour" : "moves its bytes slowly: layout, or too little work per thread";
+  return roof >= 0.5 ? "a narrower number format would help" : "below its roof: shapes that fill tiles, or a narrower number format";
+}
+
+double StepProfile::utilization() const {
+  if (busy.empty()) return step_seconds > 0 ? std::min(1.0, kernel_seconds / step_seconds) : 0;
+  double sum = 0;
+  for (double b : busy) sum += b;
+  return sum / double(busy.size());
+}
+
+double StepProfile::roof() const {
+  double least = 0;
+  for (const KernelRow& k : kernels) least += k.roof * k.seconds;
+  return step_seconds > 0 ? least / step_seconds : 0;
+}
+
+std::string profile_text(const StepProfile& p, int rows) {
+  std::string text = head_text(p) + compute_text(p) + "\n" + memory_text(p) + "\n" + hardware_text(p) + "\n";
+  if (const std::string stability = stability_text(p); !stability.empty()) text += stability + "\n";
+  text += fmt::format("{:>9} {:>8} {:>7} {:>10} {:>8} {:>8} {:>7}  {:<10} {:<10} {:<28} {}\n", "ms", "share", "calls", "MFLOP", "MB", "GFLOP/s", "roof",
+                      "bound", "phase", "layer", "kernel");
+  double rest = 0;
+  for (size_t i = 0; i < p.kernels.size(); ++i) {
+    const KernelRow& k = p.kernels[i];
+    if (i >= size_t(rows)) {
+      rest += k.seconds;
+      continue;
+    }
+    const std::string advice = k.advice();
+    text += fmt::format("{:>9.3f} {:>8} {:>7.4g} {:>10.4g} {:>8.4g} {:>8.4g} {:>7}  {:<10} {:<10} {:<28} {}{}\n", 1e3 * k.seconds,
+                        percent(share_of(k.seconds, p.step_seconds)), k.calls, 1e-6 * k.flops, 1e-6 * k.bytes, k.seconds > 0 ? 1e-9 * k.flops / k.seconds : 0,
+                        k.roof > 0 ? fmt::format("{:.2f}", k.roof) : "-", or_dash(k.bound), k.phase, cut(or_dash(k.layer), 28), k.name,
+                        advice.empty() ? "" : "; " + advice);
+  }
+  if (rest > 0)
+    text += fmt::format("{:>9.3f} {:>8}  {} more\n", 1e3 * rest, percent(share_of(rest, p.step_seconds)), counted(int64_t(p.kernels.size()) - rows, "kernel"));
+  return text;
+}
+
+std::string profile_json(const StepProfile& p) {
+  Json j;
+  j["profile"] = 1, j["title"] = p.title, j["threads"] = p.threads, j["recorded_steps"] = p.recorded, j["unprofiled_steps"] = p.unprofiled;
+  j["compute"] = {{"step_seconds", p.step_seconds},
+                  {"low_seconds", p.low_seconds},
+                  {"high_seconds", p.high_seconds},
+                  {"recorded_seconds", p.recorded_seconds},
+                  {"kernel_seconds", p.kernel_seconds},
+                  {"gap_seconds", p.gap_seconds},
+                  {"data_seconds", p.data_seconds},
+                  {"unattributed_seconds", p.unattributed()},
+                  {"flops", p.flops},
+                  {"tflops", p.tflops()}};
+  for (const PhaseRow& phase : p.phases) j["compute"]["phases"].push_back({{"name", phase.name}, {"seconds", phase.seconds}, {"kernels", phase.calls}});
+  j["memory"] = {{"planned_bytes", p.planned_bytes},
+                 {"arena_bytes", p.arena_bytes},
+                 {"peak_bytes", p.live_bytes},
+                 {"process_bytes", p.process_bytes},
+                 {"bytes", p.bytes},
+                 {"bandwidth", p.bandwidth()},
+                 {"heap_growth", p.heap_growth},
+                 {"pool_requests", p.pool_requests},
+                 {"pool_reuses", p.pool_reuses},
+                 {"pool_bytes", p.pool_bytes},
+                 {"pool_peak", p.pool_peak}};
+  j["memory"]["at_peak"] = Json::array();
+  for (const LiveValue& value : p.peak) j["memory"]["at_peak"].push_back({{"name", value.name}, {"bytes", value.bytes}});
+  j["hardware"] = {{"launches", p.launches}, {"programs", p.programs},           {"utilization", p.utilization()},  {"cores", p.busy},
+                   {"roof", p.roof()},       {"flops_per_second", p.flops_rate}, {"bytes_per_second", p.bytes_rate}};
+  j["stability"] = {{"tensors", Json::array()}, {"gradients", Json::array()}};
+  for (const ValueRange& r : p.ranges)
+    j["stability"]["tensors"].push_back(
+        {{"tensor", r.tensor}, {"layer", r.layer}, {"phase", r.phase}, {"low", r.low}, {"high", r.high}, {"not_finite", r.bad}});
+  for (const GradientNorm& g : p.gradients) j["stability"]["gradients"].push_back({{"parameter", g.parameter}, {"norm", g.norm}});
+  j["kernels"] = Json::array();
+  for (const KernelRow& k : p.kernels)
+    j["kernels"].push_back({{"name", k.name},
+                            {"layer", k.layer},
+                            {"phase", k.phase},
+                            {"calls", k.calls},
+                            {"seconds", k.seconds},
+                            {"share", share_of(k.seconds, p.step_seconds)},
+                            {"flops", k.flops},
+                            {"bytes", k.bytes},
+                            {"roof", k.roof},
+                            {"bound", k.bound},
+                            {"advice", k.advice()}});
+  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string profile_trace(const StepProfile& p) {
+  Json events = Json::array();
+  const size_t lanes = p.spans.empty() ? 0 : std::max<size_t>(1, p.spans.front().busy.size());
+  for (size_t t = 0; t < lanes; ++t)
+    events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", 1}, {"tid", t}, {"args", {{"name", p.threads ? fmt::format("core {}", t) : "stream"}}}});
+  for (const KernelSpan& s : p.spans) {
+    for (size_t t = 0; t < lanes; ++t) {
+      const double seconds = s.busy.empty() ? s.end - s.begin : std::min(s.busy[t], s.end - s.begin);
+      if (seconds <= 0) continue;
+      events.push_back({{"ph", "X"},
+                        {"name", s.name},
+                        {"cat", s.phase},
+                        {"pid", 1},
+                        {"tid", t},
+                        {"ts", 1e6 * s.begin},
+                        {"dur", 1e6 * seconds},
+                        {"args", {{"layer", s.layer}, {"phase", s.phase}}}});
+    }
+    events.push_back({{"ph", "C"}, {"name", "values in the arena"}, {"pid", 1}, {"ts", 1e6 * s.begin}, {"args", {{"bytes", s.live_bytes}}}});
+  }
+  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", events}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string compare_profiles(const StepProfile& p, const std::string& earlier, int rows) {
+  const Json j = Json::parse(earlier, nullptr, false);
+  if (!j.is_object() || !j.contains("profile") || !j.contains("kernels") || !j["kernels"].is_array() || !j.contains("compute"))
+    fail(ErrorCode::value, "[profile] this is not a profile; write one with ridge profile TASK --json > FILE");
+  std::map<std::string, double> before;
+  for (const Json& k : j["kernels"])
+    before[row_name({.name = k.value("name", ""), .layer = k.value("layer", ""), .phase = k.value("phase", ""), .bound = {}})] += k.value("seconds", 0.0);
+  struct Change {
+    std::string name;
+    double before, now;
+  };
+  std::vector<Change> changes;
+  for (const KernelRow& k : p.kernels) {
+    const auto found = before.find(row_name(k));
+    changes.push_back({row_name(k), found == before.end() ? 0 : found->second, k.seconds});
+    if (found != before.end()) before.erase(found);
+  }
+  for (const auto& [name, seconds] : before) changes.push_back({name, seconds, 0});
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return std::abs(a.now - a.before) > std::abs(b.now - b.before); });
+  auto line = [](const std::string& name, double was, double is) {
+    return fmt::format("{:>11.3f} {:>11.3f} {:>+11.3f} {:>9}  {}\n", 1e3 * was, 1e3 * is, 1e3 * (is - was),
+                       was > 0 && is > 0 ? fmt::format("{:+.1f} %", 100 * (is / was - 1))
+                       : was > 0         ? "gone"
+                       : is > 0          ? "new"
+                                         : "",
+                       name);
+  };
+  std::string text = fmt::format("{:>11} {:>11} {:>11} {:>9}\n", "before ms", "now ms", "difference", "");
+  text += line("the whole step", j["compute"].value("step_seconds", 0.0), p.step_seconds);
+  text += line("between kernels", j["compute"].value("gap_seconds", 0.0), p.gap_seconds);
+  text += line("data wait", j["compute"].value("data_seconds", 0.0), p.data_seconds);
+  text += line("unattributed", j["compute"].value("unattributed_seconds", 0.0), p.unattributed());
+  for (size_t i = 0; i < std::min(changes.size(), size_t(rows)); ++i) text += line(changes[i].name, changes[i].before, changes[i].now);
+  return text;
+}
+
+Verdict check_profile(const StepProfile& p, const std::vector<std::string>& wanted) {
+  Verdict verdict;
+  verdict.text = fmt::format("{:<18} {:>14} {:>14}\n", "check", "measured", "asked");
+  for (const std::string& word : wanted) {
+    const size_t sign = word.find('=');
+    const std::string key = word.substr(0, sign), value = sign == std::string::npos ? "" : word.substr(sign + 1);
+    const bool memory = key == "max_memory";
+    char* end = nullptr;
+    const std::optional<int64_t> bytes = memory ? bytes_of(value) : std::nullopt;
+    const double asked = memory ? double(bytes.value_or(-1)) : std::strtod(value.c_str(), &end);
+    if (value.empty() || (memory ? !bytes : *end != 0) || !(asked >= 0))
+      fail(ErrorCode::usage, "[profile] '{}' is not a check; valid: min_tflops=X min_bandwidth=GB/s min_utilization=SHARE max_memory=SIZE", word);
+    double measured = 0;
+    if (key == "min_tflops")
+      measured = p.tflops();
+    else if (key == "min_bandwidth")
+      measured = 1e-9 * p.bandwidth();
+    else if (key == "min_utilization")
+      measured = p.utilization();
+    else if (memory)
+      measured = double(std::max(p.process_bytes, p.planned_bytes));
+    else
+      fail(ErrorCode::usage, "[profile] unknown check '{}'; valid: min_tflops, min_bandwidth, min_utilization, max_memory", key);
+    const bool kept = memory ? measured <= asked : measured >= asked;
+    verdict.kept &= kept;
+    auto shown = [&](double number) { return memory ? size_text(int64_t(number)) : fmt::format("{:.4g}", number); };
+    verdict.text += fmt::format("{:<18} {:>14} {:>14}  {}\n", key, shown(measured), shown(asked), kept ? "kept" : "missed");
+  }
+  return verdict;
+}
+
+}  // namespace ridge

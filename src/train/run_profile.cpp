@@ -1,0 +1,81 @@
+#include "train/run_profile.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "io/atomic_file.h"
+#include "measure/default_team.h"
+#include "profile/step_profile.h"
+#include "threads/thread_team.h"
+
+namespace ridge {
+
+RunProfiler::RunProfiler(TaskRun& run, int64_t group, Steps steps) : run_(run), group_(group), steps_(steps) {
+  const bool on_cpu = run.backend->host_memory();
+  profiler_.set_title(fmt::format("{} on {}, {}{}, batch {}{}", run.task, run.decided("device"), name(run.step->plan().choices.precision),
+                                  on_cpu ? ", " + counted(default_team().size(), "thread") : "", run.step->plan().batch,
+                                  group > 1 ? fmt::format(", {} updates together", group) : ""),
+                      run.planned_bytes);
+  profiler_.set_roof(run.flops_rate, run.bytes_rate);
+  run.trainer.before = [this, earlier = run.trainer.before](Phase phase, int64_t step) {
+    if (earlier) earlier(phase, step);
+    enter(phase);
+  };
+}
+
+RunProfiler::~RunProfiler() { run_.trainer.before = {}; }
+
+void RunProfiler::enter(Phase phase) {
+  switch (phase) {
+    case Phase::data:
+      if (entered_++ % group_ == 0) begin(entered_ / group_);
+      return profiler_.waiting_for_data(true);
+    case Phase::step: return profiler_.waiting_for_data(false);
+    default: return profiler_.end_step();
+  }
+}
+
+void RunProfiler::begin(int64_t number) {
+  using Record = Profiler::Record;
+  if (steps_ == Steps::sampled) {  // two steps as the yardstick, then one recorded
+    const int64_t left = kInterval - 1 - number % kInterval;
+    return left > 2 ? profiler_.end_step() : profiler_.begin_step(left == 0 ? Record::times : Record::nothing);
+  }
+  if (number < kWarmUp) return profiler_.end_step();
+  const bool last = (number + 1) * group_ >= run_.trainer.schedule.steps;
+  profiler_.begin_step(last ? Record::values : number % 2 ? Record::times : Record::nothing);
+}
+
+std::vector<std::pair<std::string, std::string>> profile_pictures(const Profiler& profiler) {
+  std::vector<std::pair<std::string, std::string>> all;
+  const StepProfile& p = profiler.profile();
+  if (p.flops_rate > 0 && p.bytes_rate > 0) all.push_back({"roofline", profiler.roofline_picture()});
+  if (!p.spans.empty()) all.push_back({"memory", profiler.memory_picture()}), all.push_back({"timeline", profiler.timeline_picture()});
+  return all;
+}
+
+void write_profile(Profiler& profiler, const std::filesystem::path& folder) {
+  profiler.end();
+  write_atomically((folder / "profile.json").string(), profiler.json());
+  write_atomically((folder / "profile_trace.json").string(), profiler.trace());
+  for (const auto& [name, text] : profile_pictures(profiler)) write_atomically((folder / fmt::format("profile_{}.svg", name)).string(), text);
+}
+
+void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, const std::function<void(Profiler&)>& use) {
+  constexpr double kSeconds = 10;
+  run.trainer.folder.clear();
+  run.trainer.resume = run.trainer.validate = run.trainer.samples = run.trainer.keep_checkpoints = false;
+  run.fill_parameters();
+  const TrainerTask task = run.trainer_task(settings);
+  const int64_t group = task.feed->group();
+  const double expected = double(group) * std::max(run.expected_step_seconds, 1e-4);
+  if (steps <= 0) steps = int64_t(std::clamp(kSeconds / 2 / expected, 5.0, 100.0));
+  run.trainer.schedule.steps = group * (RunProfiler::kWarmUp + 2 * steps + 1);
+  RunProfiler recorder(run, group, RunProfiler::Steps::alternating);
+  train(task, run.trainer, {});
+  recorder.profiler().end();
+  use(recorder.profiler());
+}
+
+}  // namespace ridge

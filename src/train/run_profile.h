@@ -1,0 +1,40 @@
+// Profiles the steps of a run: kernels, waits and memory, while the training loop runs as always.
+#pragma once
+#include <filesystem>
+
+#include "ridge/profiler.h"
+#include "train/task.h"
+
+namespace ridge {
+
+class RunProfiler {
+ public:
+  // alternating: after a warm-up, every other step is recorded, and the values of the last one are examined. sampled: one step in 50.
+  // Steps that share a batch of experience (BatchFeed::group) count as one.
+  enum class Steps { alternating, sampled };
+  RunProfiler(TaskRun& run, int64_t group, Steps steps);  // adds itself to the run's trainer; must outlive the training
+  ~RunProfiler();
+  RunProfiler(const RunProfiler&) = delete;
+
+  static constexpr int64_t kWarmUp = 4, kInterval = 50;
+  Profiler& profiler() { return profiler_; }
+
+ private:
+  void enter(Phase phase);
+  void begin(int64_t number);
+
+  TaskRun& run_;
+  int64_t group_, entered_ = 0;
+  Steps steps_;
+  Profiler profiler_;
+};
+
+// Ends the profile and writes profile.json, profile_trace.json and the pictures profile_*.svg into the folder.
+void write_profile(Profiler& profiler, const std::filesystem::path& folder);
+// Each picture that can be drawn: its name and text. There is no roofline without measured ceilings.
+std::vector<std::pair<std::string, std::string>> profile_pictures(const Profiler& profiler);
+
+// Trains a few steps without leaving anything behind and returns their profile. steps: recorded steps; 0: for about ten seconds.
+void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, const std::function<void(Profiler&)>& use);
+
+}  // namespace ridge

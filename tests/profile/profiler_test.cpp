@@ -1,0 +1,188 @@
+#include "ridge/profiler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "backend/kernel_log.h"
+#include "backend/registry.h"
+#include "graph/builder.h"
+#include "profile/step_profile.h"
+#include "ridge/error.h"
+#include "step/train_step.h"
+#include "threads/thread_team.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kRows = 32, kWidth = 24, kHidden = 40;
+
+// Two linear layers with a relu between them.
+StepModel two_layers() {
+  StepModel model;
+  model.parameters = {{"net.up.weight", {kHidden, kWidth}, 0, 0.1}, {"net.down.weight", {kWidth, kHidden}, 0, 0.1}};
+  model.batch = {{DType::f32, {kRows, kWidth}}};
+  model.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) {
+    const NodeId y = b.linear(b.unary(Op::relu, b.linear(in[0], p[0])), p[1]);
+    const int64_t axes[] = {0, 1};
+    return StepLoss(Builder::SumCount{b.sum(b.mul(y, y), axes), b.literal(DType::f32, double(kRows))});
+  };
+  return model;
+}
+
+class ProfilerTest : public ::testing::Test {
+ protected:
+  ProfilerTest() : step_(two_layers(), options()) {
+    for (size_t i = 0; i < 2; ++i) step_.fill_parameter(i, [](std::span<float> to) { std::fill(to.begin(), to.end(), 0.01f); });
+  }
+  StepOptions options() {
+    StepOptions o;
+    o.backend = backend_.get(), o.evaluation = false;
+    return o;
+  }
+  void run() { step_.run(batch_); }
+
+  ThreadTeam team_{{.threads = 2}};
+  std::unique_ptr<Backend> backend_ = cpu_backend(team_);
+  TrainStep step_;
+  std::vector<float> values_ = std::vector<float>(size_t(kRows * kWidth), 1.0f);
+  const void* batch_[1] = {values_.data()};
+};
+
+TEST_F(ProfilerTest, CountsEveryKernelOnceWithItsWork) {
+  Profiler profiler;
+  for (int i = 0; i < 6; ++i) profiler.begin_step(i % 2 == 1), run();
+  profiler.end();
+  const StepProfile& p = profiler.profile();
+  EXPECT_EQ(p.recorded, 3);
+  EXPECT_EQ(p.unprofiled, 3);
+  EXPECT_EQ(p.threads, 2);
+  double calls = 0, flops = 0, bytes = 0, seconds = 0;
+  for (const KernelRow& k : p.kernels) calls += k.calls, flops += k.flops, bytes += k.bytes, seconds += k.seconds;
+  double count = 0, known_flops = 0, known_bytes = 0;
+  for (const auto& [kernel, times] : step_.kernels())
+    count += double(times), known_flops += kernel.flops * double(times), known_bytes += kernel.bytes * double(times);
+  EXPECT_EQ(calls, count);
+  EXPECT_DOUBLE_EQ(flops, known_flops);
+  EXPECT_DOUBLE_EQ(bytes, known_bytes);
+  EXPECT_NEAR(seconds, p.kernel_seconds, 1e-9);
+  EXPECT_NEAR(p.kernel_seconds + p.gap_seconds + p.data_seconds + p.unattributed(), p.step_seconds, 1e-12);
+  EXPECT_LE(p.kernel_seconds, p.recorded_seconds * 3);
+  EXPECT_EQ(p.spans.size(), size_t(count));
+  // Two products forward, and of the three backward none for the batch: 2 * rows * width * hidden each.
+  double products = 0;
+  for (const KernelRow& k : p.kernels)
+    if (k.name.starts_with("matmul")) products += k.calls;
+  EXPECT_EQ(products, 5);
+}
+
+TEST_F(ProfilerTest, NamesLayersAndPhases) {
+  Profiler profiler;
+  profiler.begin_step(), run();
+  profiler.end();
+  std::map<std::pair<std::string, std::string>, int> products;
+  for (const KernelRow& k : profiler.profile().kernels) {
+    EXPECT_FALSE(k.phase.empty());
+    if (k.name.starts_with("matmul")) products[{k.phase, k.layer}] += int(k.calls);
+  }
+  const std::map<std::pair<std::string, std::string>, int> expected = {
+      {{"forward", "net.up"}, 1}, {{"forward", "net.down"}, 1}, {{"backward", "net.up"}, 1}, {{"backward", "net.down"}, 2}};
+  EXPECT_EQ(products, expected);
+  bool updates = false;
+  for (const PhaseRow& phase : profiler.profile().phases) updates |= phase.name == "update";
+  EXPECT_TRUE(updates);
+}
+
+TEST_F(ProfilerTest, ChangesNoBits) {
+  run();
+  std::vector<float> before(step_.parameter(0).begin(), step_.parameter(0).end());
+  TrainStep other(two_layers(), options());
+  for (size_t i = 0; i < 2; ++i) other.fill_parameter(i, [](std::span<float> to) { std::fill(to.begin(), to.end(), 0.01f); });
+  Profiler profiler;
+  profiler.begin_step(), other.run(batch_);
+  profiler.end();
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), other.parameter(0).begin()));
+}
+
+TEST_F(ProfilerTest, RecordsNothingWhenOff) {
+  EXPECT_EQ(current_log(), nullptr);
+  Profiler profiler;
+  profiler.begin_step(false);
+  EXPECT_EQ(current_log(), nullptr);
+  run();
+  profiler.end();
+  EXPECT_TRUE(profiler.profile().kernels.empty());
+  {
+    Profiler second;
+    second.begin_step();
+    EXPECT_THROW(profiler.begin_step(), Error);
+  }
+  EXPECT_EQ(current_log(), nullptr);
+}
+
+TEST_F(ProfilerTest, FindsTheFirstValueThatIsNotFinite) {
+  Profiler profiler;
+  profiler.begin_step(Profiler::Record::values), run();
+  profiler.end();
+  for (const ValueRange& r : profiler.profile().ranges) EXPECT_EQ(r.bad, 0) << r.tensor;
+  ASSERT_EQ(profiler.profile().gradients.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const std::span<float> own = step_.gradient(i);
+    const double squares = std::inner_product(own.begin(), own.end(), own.begin(), 0.0);
+    const auto& norms = profiler.profile().gradients;
+    const auto norm = std::find_if(norms.begin(), norms.end(), [&](const GradientNorm& g) { return g.parameter == step_.model().parameters[i].name; });
+    ASSERT_NE(norm, norms.end());
+    EXPECT_NEAR(norm->norm, std::sqrt(squares), 1e-4 * norm->norm);
+  }
+  step_.parameter(1)[0] = std::numeric_limits<float>::infinity();  // of net.down
+  profiler.begin_step(Profiler::Record::values), run();
+  profiler.end();
+  const auto& ranges = profiler.profile().ranges;
+  const auto bad = std::find_if(ranges.begin(), ranges.end(), [](const ValueRange& r) { return r.bad > 0; });
+  ASSERT_NE(bad, ranges.end());
+  EXPECT_EQ(bad->layer, "net.down");
+  EXPECT_EQ(bad->phase, "forward");
+}
+
+TEST_F(ProfilerTest, TraceAndJsonAreValid) {
+  Profiler profiler;
+  profiler.set_roof(1e10, 1e10);
+  profiler.begin_step(), run();
+  profiler.end();
+  const auto trace = nlohmann::json::parse(profiler.trace());
+  size_t spans = 0;
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X") {
+      ++spans;
+      EXPECT_GE(event.at("ts").get<double>(), 0);
+      EXPECT_GE(event.at("dur").get<double>(), 0);
+      EXPECT_LT(event.at("tid").get<int>(), 2);
+    }
+  EXPECT_GE(spans, profiler.profile().spans.size() / 2);
+  const auto json = nlohmann::json::parse(profiler.json());
+  EXPECT_EQ(json.at("kernels").size(), profiler.profile().kernels.size());
+  for (const std::string& picture : {profiler.roofline_picture(), profiler.memory_picture(), profiler.timeline_picture()}) {
+    EXPECT_TRUE(picture.find("<svg") != std::string::npos && picture.find("</svg>") != std::string::npos);
+    EXPECT_EQ(picture.find("nan"), std::string::npos);
+  }
+  const std::string same = compare_profiles(profiler.profile(), profiler.json(), 100);
+  EXPECT_EQ(same.find("new"), std::string::npos) << same;
+  EXPECT_EQ(same.find("gone"), std::string::npos) << same;
+  EXPECT_THROW(compare_profiles(profiler.profile(), "[1]", 10), Error);
+}
+
+TEST(ProfileChecks, CompareMeasuredWithAsked) {
+  StepProfile p;
+  p.step_seconds = 0.5, p.flops = 1e12, p.bytes = 4e9, p.busy = {1, 0.5}, p.process_bytes = int64_t(1) << 30;
+  for (const char* kept : {"min_tflops=2", "min_bandwidth=8", "min_utilization=0.75", "max_memory=1GiB"}) EXPECT_TRUE(check_profile(p, {kept}).kept) << kept;
+  for (const char* missed : {"min_tflops=2.01", "min_bandwidth=8.1", "min_utilization=0.76", "max_memory=1023MiB"})
+    EXPECT_FALSE(check_profile(p, {missed}).kept) << missed;
+  EXPECT_FALSE(check_profile(p, {"min_tflops=1", "max_memory=1MiB"}).kept);
+  for (const char* wrong : {"min_flops=1", "min_tflops", "min_tflops=x", "max_memory=much", "min_tflops=-1"})
+    EXPECT_THROW(check_profile(p, {wrong}), Error) << wrong;
+}
+
+}  // namespace
+}  // namespace ridge
