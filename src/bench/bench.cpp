@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <regex>
 
@@ -98,6 +99,7 @@ class Timer {
   double seconds() {
     const auto start = Clock::now();
     for (int64_t i = 0; i < repeats_; ++i) call_(iteration_++);
+    inject_slowdown(start);
     return seconds_since(start) / double(repeats_);
   }
 
@@ -158,7 +160,7 @@ Result measure(const Row& row, ThreadTeam& team, Backend& backend, Ceilings& cei
 
   const Measured m = summarize(times);
   Result r{.suite = row.suite, .name = row.name, .dtype = row.dtype, .threads = team.size(), .state = row.state, .bound = row.bound, .part = row.part};
-  r.median_us = m.median, r.spread = m.spread, r.samples = m.samples;
+  r.median_us = m.median, r.spread = m.spread, r.samples = m.samples, r.times_us = std::move(times);
   if (row.flops > 0) r.gflops = 1e-3 * row.flops / m.median;
   if (row.bytes > 0) r.gbs = 1e-3 * row.bytes / m.median;
   if (!pairs.empty()) r.roof = roof_of(std::move(pairs)), r.ceiling = summarize(std::move(roofs)).median;
@@ -258,7 +260,53 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
          rows.size() + 4);
 }
 
-std::string to_json(const Result& r) {
+double clock_ghz() {
+  constexpr int kAdds = 1 << 20;
+  double best = 0;
+  for (int round = 0; round < 3; ++round) {
+    uint64_t x = 1;
+    const auto start = Clock::now();
+    for (int i = 0; i < kAdds / 8; ++i)
+      for (int k = 0; k < 8; ++k) {
+        x += uint64_t(i) | 1;
+        asm volatile("" : "+r"(x));
+      }
+    best = std::max(best, 1e-9 * kAdds / seconds_since(start));
+  }
+  return best;
+}
+
+void inject_slowdown(Clock::time_point start) {
+  static const double share = [] {
+    const char* text = std::getenv("RIDGE_BENCH_SLOWDOWN");
+    return text ? std::clamp(std::atof(text), 0.0, 10.0) : 0.0;
+  }();
+  if (share <= 0) return;
+  const double end = seconds_since(start) * (1 + share);
+  while (seconds_since(start) < end) {
+  }
+}
+
+std::string timing_json(const std::vector<double>& times_us, bool raw) {
+  nlohmann::ordered_json line;
+  const Summary s = summary_of(times_us);
+  line["min_us"] = rounded(s.min, 6), line["max_us"] = rounded(s.max, 6);
+  line["interval_us"] = {rounded(s.interval.low, 6), rounded(s.interval.high, 6)};
+  line["outliers"] = s.outliers;
+  if (raw) {
+    double load = 0;
+#ifndef __ANDROID__
+    if (getloadavg(&load, 1) < 1) load = 0;
+#endif
+    line["ghz"] = rounded(clock_ghz(), 4), line["load"] = load;
+    auto& all = line["times_us"] = nlohmann::ordered_json::array();
+    for (double t : times_us) all.push_back(rounded(t, 5));
+  }
+  std::string text = line.dump();
+  return text.substr(1, text.size() - 2);
+}
+
+std::string to_json(const Result& r, bool raw) {
   nlohmann::ordered_json line;
   line["suite"] = r.suite;
   line["name"] = r.name;
@@ -279,20 +327,25 @@ std::string to_json(const Result& r) {
   if (r.rival_ratio) line["ratio_to_one_op"] = rounded(*r.rival_ratio, 4);
   if (!r.variant.empty()) line["variant"] = r.variant;
   if (!r.loop.empty()) line["loop"] = r.loop;
-  return line.dump();
+  std::string text = line.dump();
+  if (r.times_us.empty()) return text;
+  text.pop_back();
+  return text + "," + timing_json(r.times_us, raw) + "}";
 }
 
 std::string others_text(double others) { return others > kQuiet ? fmt::format("  others {:.0f}%", 100 * others) : ""; }
 
 std::string table_head() {
-  return fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>7} {:>9} {:>8} {:>6}  {:<7} {:>7}", "name", "dtype", "", "t", "median us", "spread", "GFLOP/s", "GB/s",
-                     "roof", "bound", "ceiling");
+  return fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>12} {:>12} {:>7} {:>9} {:>8} {:>6}  {:<7} {:>7}", "name", "dtype", "", "t", "min us", "median us",
+                     "max us", "spread", "GFLOP/s", "GB/s", "roof", "bound", "ceiling");
 }
 
 std::string to_table_line(const Result& r) {
-  std::string line = fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>6.1f}% {:>9} {:>8} {:>6}  {:<7} {:>7}", r.name, ridge::name(r.dtype), name(r.state),
-                                 r.threads, r.median_us > 0 ? fmt::format("{:.2f}", r.median_us) : "-", 100 * r.spread, number(r.gflops, 1), number(r.gbs, 2),
-                                 number(r.roof, 3), name(r.bound), number(r.ceiling, 1));
+  const Summary of = summary_of(r.times_us);
+  auto time_text = [](double us) { return us > 0 ? fmt::format("{:.2f}", us) : "-"; };
+  std::string line = fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>12} {:>12} {:>6.1f}% {:>9} {:>8} {:>6}  {:<7} {:>7}", r.name, ridge::name(r.dtype),
+                                 name(r.state), r.threads, time_text(of.min), time_text(r.median_us), time_text(of.max), 100 * r.spread, number(r.gflops, 1),
+                                 number(r.gbs, 2), number(r.roof, 3), name(r.bound), number(r.ceiling, 1));
   if (r.part_us) line += fmt::format("  {:.4f} us per {}", *r.part_us, r.part);
   if (r.rival_ratio) line += fmt::format("  {:.3f} x one op", *r.rival_ratio);
   if (!r.variant.empty()) line += "  " + r.variant;

@@ -1,5 +1,6 @@
 // Benchmarks as rows: what to run, what it costs, and which ceiling it is compared with.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "machine/utilisation.h"
 #include "measure/default_team.h"
+#include "measure/statistics.h"
 #include "ridge/dtype.h"
 
 namespace ridge {
@@ -62,6 +64,7 @@ struct Result {
   Bound bound = Bound::latency;
   double median_us = 0, spread = 0;  // spread: between the quartiles, as a fraction of the median
   int samples = 0;
+  std::vector<double> times_us = {};  // every sample
   std::optional<double> gflops = {}, gbs = {};
   std::optional<double> roof = {};     // median of paired ratios to the ceiling of the same moment
   std::optional<double> ceiling = {};  // median of these ceilings, in GFLOP/s or GB/s
@@ -104,9 +107,18 @@ auto measure_below_roof(const Measure& measure) {
   return result;
 }
 
-std::string others_text(double others);     // "  others 40%"; empty on an idle machine
-std::string to_json(const Result& result);  // one line
+std::string others_text(double others);                       // "  others 40%"; empty on an idle machine
+std::string to_json(const Result& result, bool raw = false);  // one line; raw: with every sample, the clock and the load
 std::string table_head();
 std::string to_table_line(const Result& result);
+
+// Part of a row's JSON line: the summary of its samples, and with `raw` the samples themselves, the clock of a core now and the system's load average.
+std::string timing_json(const std::vector<double>& times_us, bool raw);
+
+double clock_ghz();  // of the core that runs this, from a chain of additions of one cycle each
+
+// RIDGE_BENCH_SLOWDOWN=0.05 makes everything that is timed take 5 % longer, to show that --compare finds it: waits until that share of the time since `start`
+// has passed again.
+void inject_slowdown(std::chrono::steady_clock::time_point start);
 
 }  // namespace ridge::bench

@@ -33,6 +33,7 @@ class DeviceTimer {
     const auto start = Clock::now();
     for (int64_t i = 0; i < times; ++i) call_(iteration_++);
     device_.wait();
+    inject_slowdown(start);
     return since(start) / double(times);
   }
   Backend& device_;
@@ -139,7 +140,7 @@ void run_on_device(const std::vector<Row>& rows, const Options& options, const s
         std::this_thread::sleep_for(3 * (Clock::now() - begin));
       }
       const Measured m = summarize(times);
-      r.median_us = m.median, r.spread = m.spread, r.samples = m.samples;
+      r.median_us = m.median, r.spread = m.spread, r.samples = m.samples, r.times_us = times;
       if (loop) r.loop = loop();
     }
     if (row.flops > 0) r.gflops = 1e-3 * row.flops / r.median_us;

@@ -146,10 +146,12 @@ TrainResult measure_environment(const EnvRow& row, const Options& o, ThreadTeam*
     const auto begin = Clock::now();
     program.run();
     if (!team) program.finished(false);  // waits for the device
+    inject_slowdown(begin);
     times.push_back(since(begin));
   }
   const Measured m = summarize(times);
   r.ms = 1e3 * m.median, r.spread = m.spread, r.samples = m.samples;
+  for (double t : times) r.times_us.push_back(1e6 * t);
   r.steps_s = double(row.instances * row.decisions) / m.median, r.frames_s = r.steps_s * double(program.game().options().frame_skip);
   double gflops, gbs, least = 0;
   if (team) {

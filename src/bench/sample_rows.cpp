@@ -105,6 +105,7 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   }
   const Measured m = summarize(times);
   r.us = 1e6 * m.median, r.spread = m.spread, r.samples = m.samples, r.tokens_s = 1 / m.median;
+  for (double t : times) r.times_us.push_back(1e6 * t);
   r.gbs = 1e-9 * bytes / double(token_seconds.size()) / m.median;
   r.roof = summarize(roofs).median, r.end_ratio = summarize(ratios).median;
   return r;
@@ -129,12 +130,15 @@ void run_sample(const Options& options, const RowSettings& settings, const std::
   fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);
 }
 
-std::string to_json(const SampleResult& r) {
+std::string to_json(const SampleResult& r, bool raw) {
   nlohmann::ordered_json j;
   j["suite"] = "sample", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["kv_precision"] = r.kv_precision;
-  j["us"] = r.us, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["gbs"] = r.gbs, j["roof"] = r.roof, j["others"] = r.others;
+  j["us"] = r.us, j["median_us"] = r.us, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["gbs"] = r.gbs, j["roof"] = r.roof,
+  j["others"] = r.others;
   j["end_ratio"] = r.end_ratio, j["bytes"] = r.bytes, j["kernels"] = r.kernels;
-  return j.dump();
+  std::string text = j.dump();
+  text.pop_back();
+  return text + "," + timing_json(r.times_us, raw) + "}";
 }
 
 std::string sample_table_head() {

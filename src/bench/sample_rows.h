@@ -10,9 +10,10 @@ namespace ridge::bench {
 
 struct SampleResult {
   std::string name, precision, kv_precision, device = "cpu";
-  int threads = 1, samples = 0;  // samples: texts; threads: 0 on a GPU
-  double us = 0, spread = 0;     // per token, from position 32 to the end of the block
-  double tokens_s = 0, gbs = 0;  // bytes of weights and cache that the tokens must read
+  int threads = 1, samples = 0;       // samples: texts; threads: 0 on a GPU
+  std::vector<double> times_us = {};  // every sample
+  double us = 0, spread = 0;          // per token, from position 32 to the end of the block
+  double tokens_s = 0, gbs = 0;       // bytes of weights and cache that the tokens must read
   // The time to read these bytes at the current bandwidth of the memory level that holds them, divided by the actual time.
   double roof = 0;
   double others = 0;     // share of the machine that other programs used meanwhile
@@ -23,7 +24,7 @@ struct SampleResult {
 
 void run_sample(const Options& options, const RowSettings& settings, const std::function<void(const SampleResult&)>& sink);
 
-std::string to_json(const SampleResult& result);  // one line
+std::string to_json(const SampleResult& result, bool raw = false);  // one line
 std::string sample_table_head();
 std::string to_table_line(const SampleResult& result);
 

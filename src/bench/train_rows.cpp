@@ -55,6 +55,7 @@ std::string loop_of(const TrainStep& step) {
 void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& step, int64_t units) {
   const Measured m = summarize(times);
   r.ms = 1e3 * m.median, r.spread = m.spread, r.samples = m.samples;
+  for (double t : times) r.times_us.push_back(1e6 * t);
   r.tokens_s = double(units) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
   if (r.time_steps > 0) r.loop = loop_of(step);
 }
@@ -84,6 +85,7 @@ TrainResult measure_feed(const Work& work, TrainStep& step, TrainResult r, Threa
   for (double left = least(); times.size() < 5 || total < seconds;) {
     const auto start = Clock::now();
     group();
+    inject_slowdown(start);
     times.push_back(time_since(start)), total += times.back();
     const double right = least();
     roofs.push_back(0.5 * (left + right) / times.back());
@@ -137,6 +139,7 @@ TrainResult measure(const Work& work, const config::Resolved& settings, ThreadTe
     for (const auto begin = Clock::now(); times.size() == first || time_since(begin) < kStretch;) {
       const auto last = Clock::now();
       step.run(work.data);
+      inject_slowdown(last);
       times.push_back(time_since(last));
     }
     const double right = least();
@@ -189,6 +192,7 @@ TrainResult measure_on(const Work& work, const config::Resolved& settings, const
   for (auto last = start; times.size() < size_t(very_long ? 1 : long_steps ? 3 : 20) || (!very_long && times.size() < 2000 && time_since(start) < o.seconds);) {
     step.enqueue(work.data, lr);
     step.collect();
+    inject_slowdown(last);
     times.push_back(time_since(last)), last = Clock::now();
   }
   step.discard();
@@ -239,18 +243,20 @@ void run_train(const Options& options, const RowSettings& settings, const std::f
   if (!any) fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);
 }
 
-std::string to_json(const TrainResult& r) {
+std::string to_json(const TrainResult& r, bool raw) {
   nlohmann::ordered_json j;
   j["suite"] = "train", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["batch"] = r.batch;
-  j["ms"] = r.ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops, j["roof"] = r.roof,
-  j["others"] = r.others;
+  j["ms"] = r.ms, j["median_us"] = 1e3 * r.ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops,
+  j["roof"] = r.roof, j["others"] = r.others;
   j["planned_bytes"] = r.planned_bytes, j["peak_bytes"] = r.peak_bytes;
   if (r.expected_ms > 0) j["expected_ms"] = r.expected_ms;
   if (r.steps_s > 0) j["steps_s"] = r.steps_s, j["frames_s"] = r.frames_s, j["environment"] = r.environment;
   if (r.playing > 0) j["playing"] = r.playing, j["preparing"] = r.preparing, j["learning"] = 1 - r.playing - r.preparing;
   if (r.time_steps > 0) j["sequences_s"] = 1e3 * double(r.batch) / r.ms, j["us_per_time_step"] = 1e3 * r.ms / double(r.time_steps), j["loop"] = r.loop;
   if (!r.rival.empty()) j["rival"] = r.rival;
-  return j.dump();
+  std::string text = j.dump();
+  text.pop_back();
+  return text + "," + timing_json(r.times_us, raw) + "}";
 }
 
 std::string train_table_head() {

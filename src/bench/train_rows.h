@@ -13,8 +13,9 @@ struct TrainResult {
   std::string name, precision = "fp32", device = "cpu";
   int threads = 1, samples = 0;
   int64_t batch = 0;
-  double ms = 0, spread = 0;  // per step: from data in memory to updated weights
-  double expected_ms = 0;     // the estimate of `ridge plan`, from current rates; 0: nothing is known about the GPU
+  std::vector<double> times_us = {};  // every sample
+  double ms = 0, spread = 0;          // per step: from data in memory to updated weights
+  double expected_ms = 0;             // the estimate of `ridge plan`, from current rates; 0: nothing is known about the GPU
   double tokens_s = 0, tflops = 0;
   double steps_s = 0, frames_s = 0;           // of environments: decisions and frames; 0: there are none
   std::string environment;                    // which one, and how it is played
@@ -32,7 +33,7 @@ using RowSettings = std::function<config::Resolved(unsigned task, const std::vec
 
 void run_train(const Options& options, const RowSettings& settings, const std::function<void(const TrainResult&)>& sink);
 
-std::string to_json(const TrainResult& result);  // one line
+std::string to_json(const TrainResult& result, bool raw = false);  // one line
 std::string train_table_head();
 std::string to_table_line(const TrainResult& result);
 

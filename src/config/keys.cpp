@@ -166,6 +166,7 @@ constexpr Switch kSwitches[] = {
   {"RIDGE_CUDA_DEBUG", "1: launch GPU kernels one by one and check after each, so that an error names its kernel"},
   {"RIDGE_CUDA_PROFILE", "N: time every kernel in the Nth run of each GPU program and print a table"},
   {"RIDGE_NVML_LIBRARY", "NVIDIA management library, a file name or an absolute path; default: libnvidia-ml.so.1"},
+  {"RIDGE_BENCH_SLOWDOWN", "a share such as 0.05: what ridge bench times takes that much longer, to test --compare"},
   {"RIDGE_TEST_GPU", "1: GPU tests use the machine's GPU instead of the simulated one"},
   {"RIDGE_FULL", "tests run all combinations of cases instead of a sample"},
   {"RIDGE_FUZZ", "seeds that a fuzz test runs: FIRST:COUNT"},
