@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "autograd/gradients.h"
+#include "backend/backend.h"
 #include "bench/bench.h"
 #include "bench/compiled.h"
 #include "bench/loop_rows.h"
@@ -13,6 +14,8 @@
 #include "nn/gpt.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
+#include "runtime/arena.h"
+#include "runtime/buffer_pool.h"
 #include "runtime/executable.h"
 
 namespace ridge::bench {
@@ -264,6 +267,37 @@ Row unfusable(int64_t pairs, int64_t width) {
   return row;
 }
 
+// Moves n floats through the backend's own copies: within the host, within the device, or between them.
+enum class Way { within, to_device, from_device };
+
+Row copy_row(int64_t n, Way way, const char* place) {
+  const int64_t bytes = 4 * n;
+  Row row{.suite = "ops", .name = fmt::format("copy/{}-{}", place, n), .bytes = double(way == Way::within ? 2 * bytes : bytes)};
+  if (way == Way::within) row.bound = Bound::copy;
+  row.make = [=](const Context& context) -> Call {
+    auto pool = std::make_shared<BufferPool>();
+    auto host = std::make_shared<BufferPool::Buffer>(pool->acquire(2 * bytes, BufferPool::Fill::zero));
+    auto device = std::make_shared<Arena>(context.backend);
+    device->require(2 * bytes);
+    return [=, &backend = context.backend](int64_t) {
+      if (way == Way::within) backend.copy(device->data() + bytes, device->data(), bytes);
+      if (way == Way::to_device) backend.upload(device->data(), host->data(), bytes);
+      if (way == Way::from_device) backend.download(host->data(), device->data(), bytes);
+    };
+  };
+  return row;
+}
+
+// Takes a block from the pool of eager tensors and returns it.
+Row pool_row(int64_t bytes) {
+  Row row{.suite = "ops", .name = fmt::format("pool/{}", bytes)};
+  row.make = [=](const Context&) -> Call {
+    auto pool = std::make_shared<BufferPool>();
+    return [=](int64_t) { pool->acquire(bytes); };
+  };
+  return row;
+}
+
 // Traces, differentiates and compiles a GPT training step with its update. Its sizes are small, but its graph is that of any twelve layers.
 Row compile_gpt(int64_t layers) {
   Row row{.suite = "ops", .name = fmt::format("compile/gpt{}", layers)};
@@ -312,6 +346,7 @@ std::vector<Row> ops_rows() {
     rows.push_back(matmul(m, n, k, "tn"));
   }
   for (int64_t size : {512, 1024, 2048}) rows.push_back(matmul(size, size, size, "bf16", State::hot, DType::bf16));
+  for (int64_t size : {64, 128, 256, 4096}) rows.push_back(matmul(size, size, size));
   rows.push_back(matmul(768, 128, 384, "nt"));
   for (auto [n, k] : {std::array<int64_t, 2>{384, 128}, {512, 128}, {128, 512}}) rows.push_back(matmul(k, n, 768, "tn"));
 
@@ -334,7 +369,19 @@ std::vector<Row> ops_rows() {
     return b.neg(b.add(b.binary(Op::minimum, b.mul(b.sub(t, x), y), x), y));
   });
   rows.back().rival = formula("add", {n}, 2, Bound::triad, 3 * bytes, add).make;
+  // From the first cache to main memory. What fits into caches reuses its operands, as a step does.
+  for (int64_t size = 1000; size <= 100'000'000; size *= 10) {
+    auto sized = [&](const char* name, int inputs, Bound bound, double moved, auto body) {
+      rows.push_back(formula(fmt::format("{}/{}", name, size), {size}, inputs, bound, moved * double(size), body));
+      if (size <= 1'000'000) rows.back().state = State::hot;
+    };
+    sized("add", 2, Bound::triad, 12, add);
+    sized("gelu", 1, Bound::copy, 8, [](Builder& b, In x) { return b.unary(Op::gelu_tanh, x[0]); });
+    sized("sum", 1, Bound::read, 4, [](Builder& b, In x) { return b.sum(x[0]); });
+    rows.push_back(copy_row(size, Way::within, "host"));
+  }
   rows.push_back(layer_norm(65536, 768));
+  for (int64_t size : {4096, int(1 << 20), int(64 << 20)}) rows.push_back(pool_row(size));
   rows.push_back(formula("softmax/65536x768", {65536, 768}, 1, Bound::copy, 8.0 * 65536 * 768, [](Builder& b, In x) { return b.softmax(x[0]); }));
 
   for (State state : {State::hot, State::cold})
@@ -349,6 +396,7 @@ std::vector<Row> ops_rows() {
   }
   for (auto [batch, width] : {std::array<int64_t, 2>{32, 128}, {16, 32}, {64, 512}})
     for (bool stepwise : {false, true}) rows.push_back(lstm(64, batch, width, stepwise));
+  rows.push_back(dispatch(1, 1, false));
   rows.push_back(dispatch(1000, 64, false));
   rows.push_back(dispatch(1000, 64, true));
   rows.push_back(unfusable(100, 64));
@@ -381,6 +429,11 @@ std::vector<Row> device_ops_rows() {
         for (bool backward : {false, true}) rows.push_back(conv(c, dtype, backward, last));
   rows.push_back(dispatch(100, 10000, false));
   rows.back().name = "small_ops/100x10000";
+  for (int64_t size : {1000, 1'000'000, 100'000'000}) {
+    rows.push_back(copy_row(size, Way::within, "device"));
+    rows.push_back(copy_row(size, Way::to_device, "to_device"));
+    rows.push_back(copy_row(size, Way::from_device, "from_device"));
+  }
   for (Row& row : loop_rows()) rows.push_back(std::move(row));
   return rows;
 }

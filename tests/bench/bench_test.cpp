@@ -48,12 +48,30 @@ TEST(Bench, RowsOfOpsAreDistinctAndComplete) {
       EXPECT_GT(row.bound == Bound::fma ? row.flops : row.bytes, 0) << row.name;
     }
   }
-  for (const char* name :
-       {"matmul/1024x1024x1024", "matmul/2048x2048x2048", "matmul/512x512x512", "matmul/768x384x128", "matmul/768x384x128-nt", "attention/12x4x64x32",
-        "attention/12x4x256x32", "conv/8x16x28x28-32x3x3", "conv/8x16x28x28-32x3x3-grad", "dispatch/1000x64", "dispatch/unfusable", "compile/gpt12"})
+  for (const char* name : {"matmul/1024x1024x1024",
+                           "matmul/2048x2048x2048",
+                           "matmul/512x512x512",
+                           "matmul/768x384x128",
+                           "matmul/768x384x128-nt",
+                           "attention/12x4x64x32",
+                           "attention/12x4x256x32",
+                           "conv/8x16x28x28-32x3x3",
+                           "conv/8x16x28x28-32x3x3-grad",
+                           "matmul/64x64x64",
+                           "matmul/4096x4096x4096",
+                           "add/1000",
+                           "gelu/1000000",
+                           "sum/1000",
+                           "copy/host-1000",
+                           "copy/host-100000000",
+                           "pool/4096",
+                           "dispatch/1x1",
+                           "dispatch/1000x64",
+                           "dispatch/unfusable",
+                           "compile/gpt12"})
     EXPECT_TRUE(seen.count({name, State::hot})) << name;
   for (const char* name : {"add/67108864", "mul/67108864", "affine/67108864", "gelu/67108864", "add_relu/67108864", "sum/67108864", "chain8/67108864",
-                           "layer_norm/65536x768", "softmax/65536x768"})
+                           "add/100000000", "sum/10000000", "layer_norm/65536x768", "softmax/65536x768"})
     EXPECT_TRUE(seen.count({name, State::cold})) << name;
 }
 
