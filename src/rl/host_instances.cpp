@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "rl/host_game.h"
 #include "rl/streams.h"
+#include "threads/each_range.h"
 
 namespace ridge {
 namespace {
@@ -82,22 +83,8 @@ void HostInstances::each_range(ThreadTeam& team, int64_t begin, int64_t end, con
   if (threads == HostEnvironment::Threads::training) {
     act(begin, end);
   } else {
-    struct Args {
-      const std::function<void(int64_t, int64_t)>& act;
-      int64_t begin, end;
-      bool whole;
-    } args{act, begin, end, threads == HostEnvironment::Threads::one};
-    cpu::Task task;
-    task.run = [](const void* a, int64_t from, int64_t to, cpu::Worker&) {
-      const auto& args = *static_cast<const Args*>(a);
-      if (args.whole)
-        args.act(args.begin, args.end);
-      else
-        args.act(args.begin + from, args.begin + to);
-    };
-    task.args = &args, task.units = args.whole ? 1 : end - begin, task.unit_ns = unit_ns_;
-    cpu::Fault fault;
-    team.run({&task, 1}, nullptr, fault);
+    ridge::each_range(team, 0, threads == HostEnvironment::Threads::one ? 1 : end - begin, unit_ns_,
+                      [&](int64_t from, int64_t to) { threads == HostEnvironment::Threads::one ? act(begin, end) : act(begin + from, begin + to); });
   }
   const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
   // The threads' share of this is unknown; a team that shares work divides the time at best by its size.

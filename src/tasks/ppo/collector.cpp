@@ -9,10 +9,12 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "measure/default_team.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/device_rollout.h"
 #include "tasks/ppo/host_play.h"
 #include "tasks/ppo/rollout.h"
+#include "threads/each_range.h"
 
 namespace ridge {
 namespace {
@@ -27,11 +29,18 @@ constexpr int64_t kPlayers = 100;                // instances that are evaluated
 constexpr size_t kFigures = 4;                   // numbers of a record
 constexpr int64_t kPlayedAtOnce = 128;           // decisions
 constexpr int64_t kRolloutsBetweenRequests = 4;  // of validations
+constexpr int64_t kFetchedAhead = 8;             // records
 
 // 0 … n - 1 in an order that depends on the key alone.
 void shuffle(RandomKey key, std::vector<uint32_t>& order) {
   std::iota(order.begin(), order.end(), 0u);
-  for (size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[uint64_t(random_word(key, left)) * left >> 32]);
+  for (size_t left = order.size(); left > 1;) {
+    const auto words = philox(key, left / 4);  // random_word() of four numbers
+    do {
+      std::swap(order[left - 1], order[uint64_t(words[left % 4]) * left >> 32]);
+      --left;
+    } while (left > 1 && left % 4 != 3);
+  }
 }
 
 Type type_of(const Tensor& t) { return {t.dtype(), t.shape()}; }
@@ -412,16 +421,35 @@ float Collector::entropy_weight() const {
 
 void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   Buffers& b = *buffers_;
-  const int64_t E = args_.instances, L = args_.segment, rows = args_.minibatch / L;
+  const int64_t rows = args_.minibatch / args_.segment;
   if (minibatch == 0) shuffle({args_.seed, uint32_t((rollouts_ - 1) * args_.epochs + epoch), kOrderStream}, b.order);
+  const double row_ns = double(args_.segment) * (40 + double(b.frame_bytes * b.stack) / 8);
+  each_range(default_team(), 0, rows, row_ns, [&](int64_t first, int64_t last) { fill_rows({b.order.data() + minibatch * rows, size_t(rows)}, first, last); });
+  auto* advantage = reinterpret_cast<float*>(b.batch[4].data());
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < args_.minibatch; ++i) sum += double(advantage[i]);
+  const double mean = sum / double(args_.minibatch);
+  for (int64_t i = 0; i < args_.minibatch; ++i) squares += (double(advantage[i]) - mean) * (double(advantage[i]) - mean);
+  const double deviation = std::sqrt(squares / double(std::max<int64_t>(1, args_.minibatch - 1)));
+  for (int64_t i = 0; i < args_.minibatch; ++i) advantage[i] = float((double(advantage[i]) - mean) / (deviation + 1e-8));
+}
+
+// Copies some rows of a minibatch, which consists of the segments in `order`.
+void Collector::fill_rows(std::span<const uint32_t> order, int64_t begin, int64_t end) {
+  Buffers& b = *buffers_;
+  const int64_t E = args_.instances, L = args_.segment;
   auto numbers = [&](size_t i) { return reinterpret_cast<float*>(b.batch[i].data()); };
   float *log_p = numbers(2), *value = numbers(3), *advantage = numbers(4), *goal = numbers(5), *entropy = numbers(6);
   const int64_t seen = b.frame_bytes * b.stack;
   std::byte *observation = b.batch[0].data(), *action = b.batch[1].data();
   const float weight = entropy_weight();
-  double sum = 0, squares = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t s = b.order[size_t(minibatch * rows + r)], e = s % E, first = s / E * L;
+  for (int64_t r = begin; r < end; ++r) {
+    if (r + kFetchedAhead < end) {  // records lie in no order that the processor could foresee
+      const int64_t s = order[size_t(r + kFetchedAhead)];
+      const std::byte* record = b.records.data() + (s / E * L * E + s % E) * b.record_bytes;
+      __builtin_prefetch(record), __builtin_prefetch(record + b.record_bytes - 1);
+    }
+    const int64_t s = order[size_t(r)], e = s % E, first = s / E * L;
     for (int64_t k = 0; k < L; ++k) {
       const int64_t t = first + k, from = t * E + e, to = r * L + k;
       const std::byte* record = b.records.data() + from * b.record_bytes;
@@ -433,7 +461,6 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
       else
         std::memcpy(observation + to * seen, record + int64_t(sizeof figures) + b.action_bytes, size_t(seen));
       log_p[to] = figures[0], value[to] = figures[1], advantage[to] = figures[2], goal[to] = figures[3], entropy[to] = weight;
-      sum += double(advantage[to]);
       if (policy_->has_memory()) {  // a step begins an episode if the one before it ended one; the state at the start of a segment says it already
         const bool ended = k > 0 && (b.terminated[size_t(from - E)] != std::byte(0) || b.truncated[size_t(from - E)] != std::byte(0));
         numbers(7)[to] = ended ? 1.0f : 0.0f;
@@ -450,10 +477,6 @@ void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
         std::memcpy(to, b.states[m].data() + before * width, width * sizeof(float));
     }
   }
-  const double mean = sum / double(args_.minibatch);
-  for (int64_t i = 0; i < args_.minibatch; ++i) squares += (double(advantage[i]) - mean) * (double(advantage[i]) - mean);
-  const double deviation = std::sqrt(squares / double(std::max<int64_t>(1, args_.minibatch - 1)));
-  for (int64_t i = 0; i < args_.minibatch; ++i) advantage[i] = float((double(advantage[i]) - mean) / (deviation + 1e-8));
 }
 
 BatchFeed::Batch Collector::next(int64_t step) {

@@ -164,6 +164,7 @@ class Collector final : public BatchFeed {
   void pack_records();
   int64_t record_bytes() const;
   void fill_minibatch(int64_t epoch, int64_t minibatch);
+  void fill_rows(std::span<const uint32_t> order, int64_t begin, int64_t end);
   void copy_observation(int64_t t, int64_t e, bool final, std::byte* to) const;
   std::vector<const void*> program_inputs(const std::vector<std::vector<std::byte>>& carry) const;
 
