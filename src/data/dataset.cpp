@@ -77,7 +77,7 @@ TokenRecipe recipe_of(const std::string& source, const DatasetOptions& options) 
 
 std::string place_of(const std::string& source) {
   if (source.empty()) fail(ErrorCode::usage, "[data] no source; name a text file, a folder, or builtin");
-  return source == "builtin" ? source : find_source(source);
+  return source == "builtin" ? source : find_source(source, "check the name, or train on data=builtin");
 }
 
 Dataset finished(Dataset data, const std::string& source, const DatasetOptions& options) {

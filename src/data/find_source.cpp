@@ -73,7 +73,7 @@ std::vector<std::string> similar_names(const std::vector<fs::path>& wanted) {
 
 }  // namespace
 
-std::string find_source(const std::string& source) {
+std::string find_source(const std::string& source, const char* remedy) {
   const std::vector<fs::path> places = candidates(source);
   for (const fs::path& place : places)
     if (exists(place, source)) return place.string();
@@ -81,8 +81,8 @@ std::string find_source(const std::string& source) {
   for (const fs::path& place : places) folders.push_back(folder_of(place).string());
   if (is_pattern(source)) fail(ErrorCode::io, "[data] {}: no file in {} matches; check the pattern", source, config::join(folders, ", "));
   const std::vector<std::string> similar = similar_names(places);
-  fail(ErrorCode::io, "[data] {}: there is no such file or folder in {}; {}; check the name, or train on data=builtin", source, config::join(folders, ", "),
-       similar.empty() ? "nothing there has a similar name" : fmt::format("similar: {}", config::join(similar, ", ")));
+  fail(ErrorCode::io, "[data] {}: there is no such file or folder in {}; {}; {}", source, config::join(folders, ", "),
+       similar.empty() ? "nothing there has a similar name" : fmt::format("similar: {}", config::join(similar, ", ")), remedy);
 }
 
 }  // namespace ridge

@@ -5,6 +5,6 @@
 namespace ridge {
 
 // The path of a source (a file, a folder or a pattern; not builtin). ErrorCode::io names the folders searched and similar names.
-std::string find_source(const std::string& source);
+std::string find_source(const std::string& source, const char* remedy = "check the name");
 
 }  // namespace ridge

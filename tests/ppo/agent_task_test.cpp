@@ -144,8 +144,8 @@ TEST_F(AgentTask, StartsFromAnAgentWithItsScales) {
   RunSummary first, second;
   const std::vector<std::string> words = with(kTiny, {"normalize_observations=true", "normalize_values=true"});
   train(words, first, "first");
-  train(with(words, {"init_from=" + (folder_ / "first") + "/model", "lr=1e-12", "decisions=128"}), second, "second");
-  const TrainedAgent before = load_agent((folder_ / "first") + "/model"), after = load_agent((folder_ / "second") + "/model");
+  train(with(words, {"init_from=" + (folder_ / "first"), "lr=1e-12", "decisions=128"}), second, "second");
+  const TrainedAgent before = load_agent(folder_ / "first"), after = load_agent((folder_ / "second") + "/model");
   EXPECT_NEAR(after.observations.count, before.observations.count + 128, 1e-6) << "statistics continue";
   EXPECT_NEAR(after.values.count, before.values.count + 128, 1e-6);
 }

@@ -105,6 +105,9 @@ TEST_F(CircuitTask, MistakesAreExplained) {
   EXPECT_TRUE(mentions(error({"wiring=none.json"}), "none.json: cannot be opened"));
   EXPECT_TRUE(mentions(error({"wiring=auto:4,3"}), "output"));
   EXPECT_TRUE(mentions(error_of([] { load_circuit("nothing"); }).what(), "circuit.json"));
+  train(kSmall, s, "made");
+  test::write_text(folder_ / "u.csv", "a,b\n1,2\n");
+  EXPECT_TRUE(mentions(error_of([&] { load_circuit(folder_ / "made", folder_ / "u.csv"); }).what(), "u.csv is a table, the model was trained on"));
 }
 
 TEST_F(CircuitTask, SettingsWithoutEffectAreRefused) {

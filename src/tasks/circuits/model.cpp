@@ -134,8 +134,9 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
         CircuitNet{Circuit(CircuitArgs::from_json(j.at("circuit").dump())), j.at("span"), j.at("input"), j.at("added"), j.value("time_scale", 1.0)});
     load_weights(*t.net, (folder / "model.safetensors").string());
     const std::string data = source.empty() ? j.at("data").get<std::string>() : source;
+    if (j.contains("fitted") == is_generated(data))
+      fail(ErrorCode::usage, "[data] {} is {}, the model was trained on {}", data, is_generated(data) ? "generated" : "a table", j.at("data").dump());
     if (j.contains("fitted")) {
-      if (is_generated(data)) fail(ErrorCode::usage, "[data] the model was trained on a table; {} has other columns", data);
       TableOptions o;
       o.fitted = j.at("fitted").dump(), o.all_test = !source.empty(), o.trained_on = j.value("checksum", "none");
       t.series = read_tables(data, o);
@@ -146,8 +147,7 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
     const SeriesForm& f = t.series->form();
     const auto inputs = j.at("inputs").get<std::vector<std::string>>(), outputs = j.at("outputs").get<std::vector<std::string>>();
     if (f.inputs != inputs || f.outputs != outputs)
-      fail(ErrorCode::usage, "[data] {} has {} inputs and {} outputs, the model {} and {}", data, f.inputs.size(), f.outputs.size(), inputs.size(),
-           outputs.size());
+      fail(ErrorCode::usage, "[data] {}: {} inputs, {} outputs; the model has {}, {}", data, f.inputs.size(), f.outputs.size(), inputs.size(), outputs.size());
     t.notices.insert(t.notices.end(), t.series->notices().begin(), t.series->notices().end());
   });
   return t;

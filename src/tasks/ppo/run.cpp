@@ -383,13 +383,15 @@ class PpoRun final : public ModuleRun {
 
   // An agent's weights mean something only together with the scales of what it sees and predicts.
   void begin_from(const std::string& from) {
-    load_weights(*policy_, from);
-    if (!is_agent(from)) {
+    const bool agent = is_agent(from);
+    if (agent) start_ = load_agent(from);
+    load_weights(*policy_, agent ? start_->folder.string() : from);
+    if (!agent) {
       if (args_.normalize_observations || args_.normalize_values)
         notices.push_back(fmt::format("init_from={}: these are weights without the scales of observations and values, which start afresh", from));
       return;
     }
-    start_ = load_agent(from);
+    notices.insert(notices.end(), start_->notices.begin(), start_->notices.end());
     if (start_->observations.mean.size() != size_t(instances_.spec().observation.numel()))
       fail(ErrorCode::usage, "[ppo] the agent of init_from={} sees {} numbers, {} has {}", from, start_->observations.mean.size(), instances_.spec().name,
            instances_.spec().observation.numel());
