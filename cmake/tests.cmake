@@ -11,8 +11,6 @@ set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 
 # Folders whose tests do no heavy computation: optimising them takes longer than it saves.
 set(light_folders base bench cli config data gpt gpu graph io plan)
-# The largest ones, most of them in the portable folder, which has to stay small: optimised for size.
-set(large_folders cuda cuda_nodes cuda_ops cuda_train engine machine scan train)
 
 function(set_up_test_code target level)
   target_link_libraries(${target} PRIVATE ${test_libraries})
@@ -78,8 +76,8 @@ foreach(folder ${test_entries})
   set(own_level ${level})
   if(name IN_LIST light_folders)
     set(own_level 0)
-  elseif(name IN_LIST large_folders AND level EQUAL 1)
-    set(own_level s)
+  elseif(level EQUAL 1 AND (NOT name IN_LIST same_everywhere OR name STREQUAL "train"))
+    set(own_level s)  # the portable folder has to stay small; train is the largest of the others
   endif()
   set_up_test_code(${objects} ${own_level})
   precompile(${objects} tests tests_${own_level} ${test_headers})
