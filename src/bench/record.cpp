@@ -23,6 +23,7 @@ constexpr double kFamily = 0.05;  // all verdicts of a comparison together are w
 // The work that a row describes. Everything else in it is measured.
 std::string key_of(const Json& row) {
   std::string key = row.at("name").get<std::string>();
+  if (row.contains("config")) return key + " " + row.at("config").get<std::string>();
   for (const char* field : {"dtype", "precision", "state", "device"})
     if (row.contains(field)) key += " " + row.at(field).get<std::string>();
   if (row.contains("batch")) key += fmt::format(" batch {}", row.at("batch").get<int64_t>());
@@ -40,12 +41,6 @@ Round round_of(const Json& row) {
   return r;
 }
 
-std::string short_number(double x) {
-  if (x == 0) return "-";
-  const double size = std::abs(x);
-  return fmt::format("{:.{}f}", x, size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 4);
-}
-
 std::string percent(double share, int decimals = 1) { return fmt::format("{:.{}f} %", 100 * share, decimals); }
 
 bool numeric(const std::string& cell) { return !cell.empty() && cell.find_first_not_of("0123456789.,-+ %×–") == cell.npos; }
@@ -59,6 +54,12 @@ std::string median_text(std::vector<double> values) { return values.empty() ? "-
 const char* word_of(Change verdict) { return verdict == Change::slower ? "slower" : verdict == Change::faster ? "faster" : "same"; }
 
 }  // namespace
+
+std::string short_number(double x) {
+  if (x == 0) return "-";
+  const double size = std::abs(x);
+  return fmt::format("{:.{}f}", x, size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 4);
+}
 
 std::vector<double> RecordedRow::medians() const {
   std::vector<double> all;

@@ -50,6 +50,7 @@ struct TextTable {
   std::string csv() const;  // RFC 4180
 };
 TextTable table_of(const Record& record);
+std::string short_number(double x);  // four digits; "-" for 0
 
 struct RowComparison {
   std::string key;
