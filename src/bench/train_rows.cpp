@@ -60,8 +60,9 @@ void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& s
   if (r.time_steps > 0) r.loop = loop_of(step);
 }
 
-// Batches that are collected with the current weights: a sample is the time of a whole group of steps, with all that its data takes.
-TrainResult measure_feed(const Work& work, TrainStep& step, TrainResult r, ThreadTeam& team, double seconds) {
+// Batches that are collected with the current weights: a sample is the time of a whole group of steps, with all that its data takes. Steps follow each other as
+// in training. least: the shortest time of a step at current rates.
+TrainResult measure_feed(const Work& work, TrainStep& step, TrainResult r, double seconds, const std::function<double()>& least) {
   const BenchStep::Collected own = work.collect(step);
   BatchFeed& feed = *own.feed;
   int64_t number = 0;
@@ -71,14 +72,13 @@ TrainResult measure_feed(const Work& work, TrainStep& step, TrainResult r, Threa
       const auto start = Clock::now();
       const BatchFeed::Batch batch = feed.next(number);
       data += time_since(start);
-      feed.collected(step.run(batch.tensors));
+      batch.on_device ? step.enqueue_in_place(batch.tensors) : step.enqueue(batch.tensors, feed.rate(work.options.optimizer.lr));
+      for (const int64_t left = step.behind() && !feed.needs_results(number + 1) ? 1 : 0; step.pending() > left;) feed.collected(step.collect());
     }
   };
-  group();
-  FmaWindow fma(team, 300, step.options().precision == Precision::bf16 ? DType::bf16 : DType::f32);
-  BandwidthWindow copy(team, Movement::copy, 0.3, array_bytes_of(Movement::copy, step.plan().planned_bytes));
+  group();  // also loads kernels
+  group();  // and records what is launched again
   std::vector<double> times, roofs;
-  auto least = [&] { return double(feed.group()) * step.min_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
   const double playing = own.playing_seconds();
   double total = 0;
   data = 0;
@@ -88,7 +88,7 @@ TrainResult measure_feed(const Work& work, TrainStep& step, TrainResult r, Threa
     inject_slowdown(start);
     times.push_back(time_since(start)), total += times.back();
     const double right = least();
-    roofs.push_back(0.5 * (left + right) / times.back());
+    roofs.push_back(0.5 * double(feed.group()) * (left + right) / times.back());
     left = right;
   }
   sum_up(r, times, step, work.units);
@@ -118,7 +118,9 @@ TrainResult measure(const Work& work, const config::Resolved& settings, ThreadTe
   if (work.collect) {
     work.start(step);
     r.planned_bytes = step.plan().planned_bytes;
-    r = measure_feed(work, step, r, team, seconds);
+    FmaWindow fma(team, 300, options.precision == Precision::bf16 ? DType::bf16 : DType::f32);
+    BandwidthWindow copy(team, Movement::copy, 0.3, array_bytes_of(Movement::copy, step.plan().planned_bytes));
+    r = measure_feed(work, step, r, seconds, [&] { return step.min_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); });
     r.peak_bytes = resident_bytes() - before;
     return r;
   }
@@ -176,6 +178,13 @@ TrainResult measure_on(const Work& work, const config::Resolved& settings, const
   TrainStep step(work.model, options);
   step.touch();
   work.start(step);
+  if (work.collect) {
+    const DeviceCeilings ceilings = measure_ceilings(*o.backend, products);
+    r = measure_feed(work, step, r, o.seconds, [&] { return step.min_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.memory_gbs); });
+    const DeviceMemory after = o.backend->memory();
+    r.peak_bytes = before.free - after.free + before.held, r.planned_bytes = step.plan().planned_bytes + after.held;
+    return r;
+  }
   step.run(work.data);  // loads and records the graph
   const auto second = Clock::now();
   step.run(work.data);

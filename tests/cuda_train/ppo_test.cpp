@@ -96,6 +96,8 @@ TEST_F(AgentOnGpu, CopiesNoMinibatches) {
   a.fill(), on_cpu.fill();
   Collector collector(*a.step, a.policy, a.tensors, a.instances, a.args);
   collector.begin();
+  auto rate = [](int64_t number) { return 1e-2 / double(1 + number); };
+  collector.schedule = rate;
   const int updates = int(args.updates());
   for (int rollout = 0; rollout < 3; ++rollout) {
     const Calls before = calls();
@@ -114,13 +116,13 @@ TEST_F(AgentOnGpu, CopiesNoMinibatches) {
           backend_->download(values.back().data(), batch.tensors[i], int64_t(values.back().size()));
         }
         for (const auto& v : values) tensors.push_back(v.data());
-        const StepMetrics expected = on_cpu.step->run(tensors, 1e-2);
+        const StepMetrics expected = on_cpu.step->run(tensors, rate(update));
         EXPECT_NEAR(m.loss, expected.loss, 1e-5 * (1 + std::abs(expected.loss)));
         EXPECT_NEAR(m.gradient_norm, expected.gradient_norm, 1e-4 * expected.gradient_norm);
         EXPECT_GT(expected.gradient_norm, 0.01);
       }
       EXPECT_TRUE(m.applied);
-      EXPECT_NEAR(m.lr, 1e-2, 1e-8);
+      EXPECT_NEAR(m.lr, rate(rollout * updates + update), 1e-8) << "rates change, also in what is recorded";
       collector.collected(m);
     }
     const Calls after = calls();

@@ -35,6 +35,31 @@ TEST_F(AgentTask, ResumesWithTheSameBits) {
   }
 }
 
+// Enough instances and decisions per update for several threads.
+TEST_F(AgentTask, LearnsTheSameForAnyNumberOfThreads) {
+  RunSummary s;
+  auto learnt = [&](const char* threads) {
+    return weights(*train({"preset=pong-state", "instances=256", "horizon=64", "minibatch=4096", "update_epochs=2", "decisions=49152", "seed=3",
+                           "normalize_observations=true", "scale_rewards=true", "eval_interval=none", "target_score=none", threads},
+                          s));
+  };
+  const std::vector<float> one = learnt("threads=1");
+  EXPECT_EQ(s.outcome.steps, 24);
+  EXPECT_EQ(learnt("threads=2"), one);
+}
+
+// Advantages are normalised over the whole minibatch, whatever parts it is computed in.
+TEST_F(AgentTask, MicroBatchesLearnTheSame) {
+  RunSummary s;
+  const std::vector<float> whole = weights(*train(with(kTiny, {"accumulation=1"}), s)), parts = weights(*train(with(kTiny, {"accumulation=4"}), s)),
+                           less = weights(*train(with(kTiny, {"minibatch=8"}), s));
+  double apart = 0, most = 0;
+  for (size_t i = 0; i < whole.size(); ++i)
+    apart = std::max(apart, double(std::abs(whole[i] - parts[i]))), most = std::max(most, double(std::abs(whole[i] - less[i])));
+  EXPECT_LT(apart, 1e-4) << "rounding";
+  EXPECT_GT(most, 1e-2) << "minibatches as small as the parts learn otherwise";
+}
+
 // Trials of made-up speeds: whole minibatches only, each twice the one before, and the fewest within 2 % of the best.
 TEST(ChosenInstances, AreTheFewestOfTheFastest) {
   PpoArgs args;
