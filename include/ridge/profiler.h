@@ -9,6 +9,7 @@
 //   std::puts(profiler.text().c_str());
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,10 +27,13 @@ class Profiler {
   enum class Record { nothing, times, values };  // values: the ranges of what kernels write instead of their times, on devices in host memory
   void begin_step(Record record);
   void begin_step(bool recorded = true) { begin_step(recorded ? Record::times : Record::nothing); }
+  void next_step();                   // one more step of a stretch that is timed as a whole; starts an unrecorded one if none is running
   void waiting_for_data(bool waits);  // marks the part of a step that waits for its data
   void end_step();                    // what follows belongs to no step until the next one begins
   void end();                         // makes the figures
 
+  // Waits for a device that runs behind the host; called before the clock is read. Unset: everything ends when its call returns.
+  void set_wait(std::function<void()> wait);
   // Measured ceilings, for the fraction of the roof; 0: unknown.
   void set_roof(double flops_per_second, double bytes_per_second);
   void set_title(const std::string& title, int64_t planned_bytes = 0);

@@ -69,8 +69,10 @@ float widened(const std::byte* at, DType dtype) {
 
 struct Profiler::State final : KernelLog {
   StepProfile profile;
+  std::function<void()> wait;
   Record record = Record::nothing;
   bool running = false, in_data = false;
+  double steps = 0;  // of this stretch
   double begun = 0, data_begun = 0, heap = 0;
   double data = 0, runs_in_data = 0;  // of this step
   std::vector<double> plain, recorded, growth;
@@ -157,12 +159,13 @@ struct Profiler::State final : KernelLog {
 
   void end_step() {
     if (!running) return;
-    const double now = log_time(), seconds = now - begun;
+    if (wait && record == Record::nothing) wait();  // a recorded run has waited itself
+    const double now = log_time(), seconds = (now - begun) / steps;
     if (in_data) data += now - data_begun, in_data = false;
     kernel_log.store(nullptr);
     running = false;
     if (record == Record::times) recorded.push_back(seconds), recorded_data += std::max(0.0, data - runs_in_data);
-    if (record == Record::nothing) plain.push_back(seconds), growth.push_back(heap_bytes() - heap);
+    if (record == Record::nothing) plain.push_back(seconds), growth.push_back((heap_bytes() - heap) / steps);
   }
 
   // Sums become figures per step.
@@ -214,10 +217,18 @@ void Profiler::begin_step(Record record) {
     if (record == Record::values) s.profile.ranges.clear(), s.profile.gradients.clear();
   }
   if (record == Record::nothing) s.heap = heap_bytes();
-  s.running = true;
+  if (s.wait) s.wait();
+  s.running = true, s.steps = 1;
   s.begun = log_time();
   if (record != Record::nothing) kernel_log.store(&s);
 }
+
+void Profiler::next_step() {
+  if (!state_->running || state_->record != Record::nothing) return begin_step(Record::nothing);
+  state_->steps += 1;
+}
+
+void Profiler::set_wait(std::function<void()> wait) { state_->wait = std::move(wait); }
 
 void Profiler::waiting_for_data(bool waits) {
   State& s = *state_;

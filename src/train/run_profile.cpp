@@ -18,6 +18,7 @@ RunProfiler::RunProfiler(TaskRun& run, int64_t group, Steps steps) : run_(run), 
                                   group > 1 ? fmt::format(", {} updates together", group) : ""),
                       run.planned_bytes);
   profiler_.set_roof(run.flops_rate, run.bytes_rate);
+  if (run.backend->behind()) profiler_.set_wait([&run] { run.backend->wait(); }), stretch_ = kStretch;
   run.trainer.before = [this, earlier = run.trainer.before](Phase phase, int64_t step) {
     if (earlier) earlier(phase, step);
     enter(phase);
@@ -40,11 +41,12 @@ void RunProfiler::begin(int64_t number) {
   using Record = Profiler::Record;
   if (steps_ == Steps::sampled) {  // two steps as the yardstick, then one recorded
     const int64_t left = kInterval - 1 - number % kInterval;
-    return left > 2 ? profiler_.end_step() : profiler_.begin_step(left == 0 ? Record::times : Record::nothing);
+    return left > 2 ? profiler_.end_step() : left == 0 ? profiler_.begin_step(Record::times) : profiler_.next_step();
   }
   if (number < kWarmUp) return profiler_.end_step();
   const bool last = (number + 1) * group_ >= run_.trainer.schedule.steps;
-  profiler_.begin_step(last ? Record::values : number % 2 ? Record::times : Record::nothing);
+  if (last) return profiler_.begin_step(Record::values);
+  (number - kWarmUp + 1) % (stretch_ + 1) == 0 ? profiler_.begin_step(Record::times) : profiler_.next_step();
 }
 
 std::vector<std::pair<std::string, std::string>> profile_pictures(const Profiler& profiler) {
@@ -69,10 +71,10 @@ void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, 
   run.fill_parameters();
   const TrainerTask task = run.trainer_task(settings);
   const int64_t group = task.feed->group();
+  RunProfiler recorder(run, group, RunProfiler::Steps::alternating);
   const double expected = double(group) * std::max(run.expected_step_seconds, 1e-4);
   if (steps <= 0) steps = int64_t(std::clamp(kSeconds / 2 / expected, 5.0, 100.0));
-  run.trainer.schedule.steps = group * (RunProfiler::kWarmUp + 2 * steps + 1);
-  RunProfiler recorder(run, group, RunProfiler::Steps::alternating);
+  run.trainer.schedule.steps = group * (RunProfiler::kWarmUp + (recorder.stretch() + 1) * steps + 1);
   train(task, run.trainer, {});
   recorder.profiler().end();
   use(recorder.profiler());

@@ -9,14 +9,16 @@ namespace ridge {
 
 class RunProfiler {
  public:
-  // alternating: after a warm-up, every other step is recorded, and the values of the last one are examined. sampled: one step in 50.
+  // alternating: after a warm-up, every other step is recorded, and the values of the last one are examined; on a device that runs behind the host, one in
+  // nine, as those in between are timed together. sampled: one step in 50.
   // Steps that share a batch of experience (BatchFeed::group) count as one.
   enum class Steps { alternating, sampled };
   RunProfiler(TaskRun& run, int64_t group, Steps steps);  // adds itself to the run's trainer; must outlive the training
   ~RunProfiler();
   RunProfiler(const RunProfiler&) = delete;
 
-  static constexpr int64_t kWarmUp = 4, kInterval = 50;
+  static constexpr int64_t kWarmUp = 4, kInterval = 50, kStretch = 8;
+  int64_t stretch() const { return stretch_; }  // unrecorded steps for each recorded one
   Profiler& profiler() { return profiler_; }
 
  private:
@@ -24,7 +26,7 @@ class RunProfiler {
   void begin(int64_t number);
 
   TaskRun& run_;
-  int64_t group_, entered_ = 0;
+  int64_t group_, entered_ = 0, stretch_ = 1;
   Steps steps_;
   Profiler profiler_;
 };
