@@ -169,7 +169,7 @@ class MatmulKernel final : public Kernel {
   Way& add_way(const MatmulProblem& problem, const MatmulEpilogue& e, bool detached = false) {
     Way& w = ways_.emplace_back();
     w.epilogue = e, w.detached = detached;
-    if (chip_.cublas_lt) w.library = library_call(problem, e);
+    if (chip_.cublas_lt && !OwnMatmul::suits(problem)) w.library = library_call(problem, e);
     if (w.library && e.aux && alignment(e.aux) < 16) w.library.reset();
     if (w.library) {
       const bool swapped = w.library->product.swapped;

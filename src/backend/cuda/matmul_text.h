@@ -1,5 +1,5 @@
 // Our own matmul kernel, for any strides, any number of loops, and f32, bf16 and f16 mixed. It uses the matrix units if both factors have the same 16-bit type.
-// It runs where the library cannot or is not installed.
+// It runs where the library cannot, is not installed, or leaves most of the chip idle: for small results of deep sums.
 #pragma once
 #include "backend/cuda/chip.h"
 #include "backend/cuda/kernel.h"
@@ -26,6 +26,9 @@ class OwnMatmul {
  public:
   // Alignments are those of the operands' addresses, in bytes.
   OwnMatmul(const MatmulProblem& problem, const MatmulEpilogue& epilogue, const Chip& chip, int64_t alignment_a, int64_t alignment_b);
+
+  // Whether it is the better choice by the product's shape. A rule and not a measurement, because it rounds in other places than the library.
+  static bool suits(const MatmulProblem& problem);
 
   std::vector<KernelText> texts() const;  // the product and, if its depth is split, the kernel that adds the parts
   int64_t workspace_bytes() const;        // for the parts
