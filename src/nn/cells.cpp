@@ -290,7 +290,8 @@ struct LtcCell : Cell {
                                    {},
                                    {}};
       };
-      const Tensor w = by_target(weight), still = stop_gradient(w), steepness = stop_gradient(sigma);
+      // What fills a list up passes no gradient on: then nothing need be summed for it.
+      const Tensor w = by_target(weight) * stop_gradient(by_target(s.mask)), still = stop_gradient(w), steepness = stop_gradient(sigma);
       return custom(forward, backward,
                     {pre, source, targets, w, steepness, stop_gradient(mu), sigma * still, mu * (still * steepness), by_source(weight * s.sigma),
                      by_source(s.sigma), by_source(s.mu)});

@@ -50,6 +50,8 @@ class Kernel {
   virtual int64_t scratch_bytes() const { return 0; }    // per thread
   // Operands in the order of the kernel's description: inputs, then outputs. Appends one or more tasks.
   virtual void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) = 0;
+  // How many of the first tasks need not run again while the operands marked in `fixed` and the workspace keep their values.
+  virtual int64_t tasks_once(std::span<const char> /*fixed*/) const { return 0; }
 };
 
 }  // namespace ridge::cpu

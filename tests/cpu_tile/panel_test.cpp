@@ -79,6 +79,44 @@ TEST(Panel, SumsOverSamples) {
       }
 }
 
+// Sums over all sources (lane i reads state i) with two weights per entry, each 0 where `present` is not set.
+struct DenseCase {
+  Build b;
+  std::vector<Memory> m;
+  DenseCase(int64_t samples, int64_t lanes, int64_t targets) : b(Form::column, {samples, lanes, targets}, 1) {
+    const Shape weight{0, targets, 1}, own{targets, 0, 1};
+    const int x = b.op(Op::sub, b.load(b.operand(), DType::f32, {lanes, 1, 0}), b.load(b.operand(), DType::f32, weight));
+    const int active = b.op(Op::sigmoid, b.op(Op::mul, b.load(b.operand(), DType::f32, {0, 0, 1}), x));
+    const int one = b.reduce(Op::reduce_sum, b.op(Op::mul, active, b.load(b.operand(), DType::f32, weight)));
+    const int slope = b.op(Op::mul, b.op(Op::mul, b.load(b.operand(), DType::f32, own), b.load(b.operand(), DType::f32, weight)), active);
+    b.store(one, own), b.store(b.op(Op::add, b.reduce(Op::reduce_sum, slope), one), own);
+    m = {{DType::f32, samples * lanes},   {DType::f32, lanes * targets}, {DType::f32, targets},           {DType::f32, lanes * targets},
+         {DType::f32, samples * targets}, {DType::f32, lanes * targets}, {DType::f32, samples * targets}, {DType::f32, samples * targets}};
+    for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 31));
+  }
+  void drop(int64_t entry) { m[3].set(entry, 0), m[5].set(entry, 0); }
+};
+
+TEST(Panel, LeavesOutEntriesWithoutWeight) {
+  for (int64_t samples : {8, 13, 32})
+    for (int64_t lanes : {2, 9, 17})
+      for (int64_t targets : {2, 7}) {
+        DenseCase c(samples, lanes, targets);
+        // Target 0 keeps no entry, target 1 the last one, the others two of three; a weight that is 0 for one sum only stays.
+        for (int64_t i = 0; i < lanes * targets; ++i)
+          if (i % targets == 0 || (i % targets == 1 && i / targets < lanes - 1) || i % 3 == 0) c.drop(i);
+        c.m[3].set(lanes * targets - 1, 0);
+        ASSERT_TRUE(runs_as_panel(c.b.g)) << to_string(c.b.g);
+        check(c.b.g, c.m, 2e-6 * double(lanes));
+        if (HasFatalFailure()) return;
+      }
+  DenseCase c(9, 5, 3);
+  for (int64_t n = 0; n < 3; ++n) c.drop(2 * 3 + n);
+  for (int64_t s = 0; s < 9; ++s) c.m[0].set(s * 5 + 2, std::numeric_limits<double>::quiet_NaN());
+  run(c.b.g, c.m);
+  for (int64_t i = 0; i < c.m[6].size; ++i) EXPECT_TRUE(std::isfinite(c.m[6].get(i))) << "no entry with a weight reads state 2";
+}
+
 TEST(Panel, RefusesOtherForms) {
   EXPECT_FALSE(runs_as_panel(LaneCase(7, 9, 5, 8, Op::sigmoid).b.g)) << "fewer samples than a vector";
   EXPECT_FALSE(runs_as_panel(SampleCase(3, 20, 5, 8).b.g)) << "sums over samples have no tail";

@@ -1,428 +1,64 @@
 #include "backend/cpu/panel_kernel.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <map>
 
-#include "backend/cpu/tile_axes.h"
+#include "backend/cpu/panel_plan.h"
 #include "backend/cpu/tile_handlers.h"
 
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kSampleChunk = 1024;    // samples that are summed before the next lane's, so that they stay in L1
-constexpr int64_t kTransposeBlock = 256;  // samples
+constexpr int64_t kSampleChunk = 512;     // samples that are summed before the next lane's, so that those of all sources stay in L2
+constexpr int64_t kTransposeBlock = 128;  // samples
 
-// An operand of a program before its memory is known. Strides are in elements.
-struct PanelLeaf {
-  enum class Source : uint8_t { weight, state, literal, temp, total, output } source = Source::weight;
-  int access = -1;            // weight, state, output
-  int number = 0;             // of a state, literal, temp, total or output
-  int index_access = -1;      // of a gathered operand
-  int64_t size = 0, row = 0;  // of the gathered axis, and its stride
-};
+int64_t panel_round(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-struct PanelPlan {
-  bool sums_samples = false;  // else lanes
-  int64_t samples = 0, lanes = 0, targets = 0;
-  int sample_axis = 0, lane_axis = 0, target_axis = 0;
-  TileAxes axes;
-  std::vector<PanelInstr> main, after;
-  std::vector<PanelLeaf> leaves;  // by slot
-  struct State {
-    int access;
-    int64_t rows;  // targets, or the size of the gathered axis
-  };
-  std::vector<State> states;  // transposed before the sums
-  std::vector<int> outputs;   // accesses
-  std::vector<float> literals;
-  int temps = 0, totals = 0, operands = 0;
-};
-
-class PanelPlanner {
- public:
-  explicit PanelPlanner(const TileGroup& group) : g_(group) {}
-
-  bool run() {
-    if (g_.form != TileGroup::Template::column || g_.accumulator >= 0) return false;
-    p_.axes = arrange_axes(g_, false);
-    p_.operands = g_.operands;
-    const TileAxes& a = p_.axes;
-    if (a.outer.size() != 1 || !a.loop.empty()) return false;
-    for (const auto& bounds : a.bounds)
-      for (const auto& b : bounds)
-        if (b.bounded()) return false;
-    if (!analyse()) return false;
-    p_.target_axis = a.col, p_.targets = a.sizes[size_t(a.col)];
-    return assign(a.outer[0], a.row, false) || assign(a.row, a.outer[0], true);
-  }
-
-  PanelPlan take() { return std::move(p_); }
-
- private:
-  using Kind = TileNode::Kind;
-  const TileNode& node(int n) const { return g_.nodes[size_t(n)]; }
-  int nodes() const { return int(g_.nodes.size()); }
-  int64_t stride(int access, int axis) const { return p_.axes.strides[size_t(access)][size_t(axis)]; }
-
-  static bool code_of(Op op, PanelCode& code) {
-    switch (op) {
-      case Op::add: code = PanelCode::add; return true;
-      case Op::sub: code = PanelCode::sub; return true;
-      case Op::mul: code = PanelCode::mul; return true;
-      case Op::div: code = PanelCode::div; return true;
-      case Op::neg: code = PanelCode::neg; return true;
-      case Op::abs: code = PanelCode::abs; return true;
-      case Op::sqrt: code = PanelCode::sqrt; return true;
-      case Op::exp: code = PanelCode::exp; return true;
-      case Op::tanh: code = PanelCode::tanh; return true;
-      case Op::sigmoid: code = PanelCode::sigmoid; return true;
-      default: return false;
-    }
-  }
-  static bool reversible(Op op) { return op == Op::add || op == Op::sub || op == Op::mul || op == Op::div; }
-  static PanelCode reversed(Op op) {
-    return op == Op::add ? PanelCode::add : op == Op::mul ? PanelCode::mul : op == Op::sub ? PanelCode::sub_from : PanelCode::div_into;
-  }
-
-  // Supported nodes only, one phase of sums, and a gathered state.
-  bool analyse() {
-    late_.assign(size_t(nodes()), false), uses_.assign(size_t(nodes()), 0);
-    bool sums = false, gathers = false;
-    for (int n = 0; n < nodes(); ++n) {
-      const TileNode& x = node(n);
-      for (int in : x.in)
-        if (in >= 0) late_[size_t(n)] = late_[size_t(n)] || late_[size_t(in)] || node(in).kind == Kind::reduce, ++uses_[size_t(in)];
-      PanelCode code;
-      switch (x.kind) {
-        case Kind::literal: break;
-        case Kind::load: {
-          const TileAccess& access = g_.accesses[size_t(x.access)];
-          if (access.gather >= 0) {
-            const TileNode& index = node(access.gather);
-            if (index.kind != Kind::load || index.dtype != DType::i64 || g_.accesses[size_t(index.access)].gather >= 0 || x.dtype != DType::f32) return false;
-            gathers = true;
-          } else if (x.dtype != DType::f32 && x.dtype != DType::i64) {
-            return false;
-          }
-          if (access.dtype != x.dtype) return false;
-          break;
-        }
-        case Kind::elementwise:
-          if (x.dtype != DType::f32 || !code_of(x.op, code)) return false;
-          for (int in : x.in)
-            if (in >= 0 && node(in).dtype != DType::f32) return false;
-          break;
-        case Kind::reduce:
-          if (x.op != Op::reduce_sum || x.dtype != DType::f32 || node(x.in[0]).dtype != DType::f32 || late_[size_t(n)]) return false;
-          if (node(x.in[0]).kind == Kind::reduce) return false;
-          sums = true;
-          break;
-        case Kind::store:
-          if (x.dtype != DType::f32 || g_.accesses[size_t(x.access)].dtype != DType::f32) return false;
-          break;
-        default: return false;
-      }
-    }
-    return sums && gathers;
-  }
-
-  // Tries the roles of the axes.
-  bool assign(int sample, int lane, bool sums_samples) {
-    PanelPlan fresh;
-    fresh.axes = p_.axes, fresh.operands = p_.operands, fresh.targets = p_.targets, fresh.target_axis = p_.target_axis;
-    p_ = std::move(fresh);
-    p_.sums_samples = sums_samples, p_.sample_axis = sample, p_.lane_axis = lane;
-    p_.samples = p_.axes.sizes[size_t(sample)], p_.lanes = p_.axes.sizes[size_t(lane)];
-    if (p_.samples < 8 || p_.lanes < 2 || p_.targets < 2 || (sums_samples && p_.samples % 8)) return false;
-    leaf_.assign(size_t(nodes()), -1), temp_.assign(size_t(nodes()), -1), total_.assign(size_t(nodes()), -1), states_.clear();
-    std::vector<bool> main(size_t(nodes()), false), after(size_t(nodes()), false);
-    for (int n = nodes() - 1; n >= 0; --n) {
-      const TileNode& x = node(n);
-      if (x.kind == Kind::reduce) main[size_t(x.in[0])] = true;
-      if (x.kind == Kind::store) after[size_t(x.in[0])] = true;
-      if (x.kind == Kind::reduce) continue;
-      for (int in : x.in)
-        if (in >= 0) {
-          if (main[size_t(n)]) main[size_t(in)] = true;
-          if (after[size_t(n)]) after[size_t(in)] = true;
-        }
-    }
-    const int summed = sums_samples ? sample : lane;
-    for (int n = 0; n < nodes(); ++n) {
-      const TileNode& x = node(n);
-      if (x.kind == Kind::store) {
-        if (stride(x.access, summed) != 0) return false;
-        if (!sums_samples && (stride(x.access, sample) == 0 || stride(x.access, p_.target_axis) != 1)) return false;
-        p_.outputs.push_back(x.access);
-      }
-      if (x.kind != Kind::load || !(main[size_t(n)] || after[size_t(n)])) continue;
-      const TileAccess& access = g_.accesses[size_t(x.access)];
-      if (x.dtype != DType::f32) return false;  // an index as a value
-      if (after[size_t(n)] && (stride(x.access, summed) != 0 || access.gather >= 0)) return false;
-      if (access.gather >= 0) {
-        const int index = node(access.gather).access;
-        const bool state = stride(x.access, sample) != 0;
-        if (stride(index, sample) != 0) return false;
-        if (state && (stride(x.access, lane) != 0 || stride(x.access, p_.target_axis) != 0 || access.gather_stride != 1)) return false;
-      } else if (stride(x.access, sample) != 0) {
-        const int64_t along = stride(x.access, p_.target_axis);
-        if (stride(x.access, lane) != 0 || (along != 0 && along != 1)) return false;
-      }
-    }
-    for (int n = 0; n < nodes(); ++n)
-      if (node(n).kind == Kind::reduce) total_[size_t(n)] = p_.totals++;
-    emit(main, false), emit(after, true);
-    return true;
-  }
-
-  int add_leaf(const PanelLeaf& leaf) {
-    p_.leaves.push_back(leaf);
-    return int(p_.leaves.size()) - 1;
-  }
-
-  // The slot of a value in memory, and how it is read. A sum's result has one value per sample, or one for all.
-  int slot_of(int n, bool late, PanelKind& kind) {
-    const TileNode& x = node(n);
-    kind = PanelKind::vector;
-    if (x.kind == Kind::reduce) {
-      if (p_.sums_samples) kind = PanelKind::number;
-      if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::total, -1, total_[size_t(n)]});
-    } else if (x.kind == Kind::literal) {
-      kind = PanelKind::number;
-      if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::literal, -1, int(p_.literals.size())}), p_.literals.push_back(float(x.value));
-    } else if (x.kind == Kind::load) {
-      const TileAccess& access = g_.accesses[size_t(x.access)];
-      const bool state = stride(x.access, p_.sample_axis) != 0;
-      const int index = access.gather >= 0 ? node(access.gather).access : -1;
-      kind = state ? PanelKind::vector : PanelKind::number;
-      if (leaf_[size_t(n)] < 0) {
-        if (!state) {
-          leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::weight, x.access, 0, index, access.gather_size, access.gather_stride});
-        } else {
-          const int64_t rows = access.gather >= 0 ? access.gather_size : stride(x.access, p_.target_axis) ? p_.targets : 1;
-          const int number = state_number(x.access, rows);
-          leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::state, x.access, number, index, access.gather_size, 0});
-        }
-      }
-    } else {
-      int& temp = (late ? late_temp_ : temp_)[size_t(n)];
-      if (temp < 0) temp = add_leaf({PanelLeaf::Source::temp, -1, p_.temps++});
-      return temp;
-    }
-    return leaf_[size_t(n)];
-  }
-
-  // Gathered and direct reads of one tensor share its transposed copy.
-  int state_number(int access, int64_t rows) {
-    const TileAccess& a = g_.accesses[size_t(access)];
-    const auto key = std::tuple(a.operand, a.offset, stride(access, p_.sample_axis), rows);
-    auto [at, added] = states_.try_emplace(key, int(p_.states.size()));
-    if (added) p_.states.push_back({access, rows});
-    return at->second;
-  }
-
-  // Instructions for the needed nodes in order. Twice: the first time finds out which values are read after the current one has changed.
-  void emit(const std::vector<bool>& needed, bool late) {
-    late_temp_.assign(size_t(nodes()), -1);
-    std::vector<bool> kept(size_t(nodes()), false);
-    for (int pass = 0; pass < 2; ++pass) {
-      std::vector<PanelInstr>& out = late ? p_.after : p_.main;
-      out.clear();
-      int current = -1;
-      auto read = [&](PanelCode code, int n, int sum = 0) {
-        if (node(n).kind == Kind::elementwise) kept[size_t(n)] = true;
-        PanelKind kind;
-        const int slot = slot_of(n, late, kind);
-        out.push_back({code, kind, p_.leaves[size_t(slot)].index_access >= 0, false, slot, sum});
-      };
-      auto bring = [&](int n) {
-        if (current != n) read(PanelCode::load, n);
-        current = n;
-      };
-      auto fused = [&](int n) {  // a product that is only summed
-        return !late && node(n).kind == Kind::elementwise && node(n).op == Op::mul && uses_[size_t(n)] == 1;
-      };
-      for (int n = 0; n < nodes(); ++n) {
-        const TileNode& x = node(n);
-        if (x.kind == Kind::elementwise && needed[size_t(n)] && !(only_summed(n) && fused(n))) {
-          PanelCode code = PanelCode::load;
-          code_of(x.op, code);
-          const int a = x.in[0], b = x.in[1];
-          if (b < 0) {
-            bring(a);
-            out.push_back({code});
-          } else if (current == b && current != a && reversible(x.op)) {
-            read(reversed(x.op), a);
-          } else {
-            bring(a);
-            read(code, b);
-          }
-          current = n;
-          if (kept[size_t(n)] && pass == 1) {
-            PanelKind kind;
-            out.push_back({PanelCode::store, PanelKind::vector, false, false, slot_of(n, late, kind)});
-          }
-        } else if (x.kind == Kind::reduce && !late) {
-          const int in = x.in[0];
-          if (fused(in)) {
-            const int a = node(in).in[0], b = node(in).in[1];
-            if (current == b && current != a) {
-              read(PanelCode::sum_product, a, total_[size_t(n)]);
-            } else {
-              bring(a);
-              read(PanelCode::sum_product, b, total_[size_t(n)]);
-            }
-          } else {
-            bring(in);
-            out.push_back({PanelCode::sum, PanelKind::vector, false, false, 0, total_[size_t(n)]});
-          }
-        } else if (x.kind == Kind::store && late) {
-          bring(x.in[0]);
-          if (pass == 1) {
-            const int number = int(std::find(p_.outputs.begin(), p_.outputs.end(), x.access) - p_.outputs.begin());
-            out.push_back({p_.sums_samples ? PanelCode::store_first : PanelCode::store, PanelKind::vector, false, false,
-                           add_leaf({PanelLeaf::Source::output, x.access, number})});
-          }
-        }
-      }
-    }
-  }
-
-  bool only_summed(int n) const {
-    for (int m = n + 1; m < nodes(); ++m)
-      for (int in : node(m).in)
-        if (in == n) return node(m).kind == Kind::reduce;
-    return false;
-  }
-
-  const TileGroup& g_;
-  PanelPlan p_;
-  std::vector<bool> late_;  // depends on a sum
-  std::vector<int> uses_, leaf_, temp_, late_temp_, total_;
-  std::map<std::tuple<int, int64_t, int64_t, int64_t>, int> states_;
-};
-
-class PanelKernel final : public Kernel {
+// What sums over lanes and over samples share: operands, slots, the test for entries that are 0.
+class PanelKernel : public Kernel {
  public:
   PanelKernel(const TileGroup& group, PanelPlan plan) : p_(std::move(plan)), h_(tile_handlers(isa_tier())) {
-    const PanelHandlers& whole = h_.panel[1];
-    run_ = p_.sums_samples && p_.samples % whole.width == 0 ? whole : h_.panel[0], width_ = run_.width;
     for (const TileAccess& a : group.accesses) operand_.push_back(a.operand), offset_.push_back(a.offset * size_of(a.dtype));
-    const int64_t vector = width_ * 4;
-    auto take = [&](int64_t bytes) {
-      const int64_t at = scratch_;
-      scratch_ += round_up(bytes, 64);
-      return at;
-    };
-    main_slots_ = slots_for(p_.sums_samples ? Together::samples : Together::lanes, p_.main);
-    after_slots_ = slots_for(p_.sums_samples ? Together::lanes : Together::targets, p_.after);
-    slots_at_ = take(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
-    sums_at_ = take((p_.sums_samples ? p_.lanes : 1) * p_.totals * vector);
-    temps_at_ = take(p_.temps * kPanelUnits * vector);
-    if (p_.sums_samples) {
-      totals_at_ = take(p_.totals * p_.lanes * 4);
-      for (const auto& s : p_.states) state_at_.push_back(workspace_), workspace_ += round_up(s.rows * p_.samples * 4, 64);
-    } else {
-      totals_at_ = take(p_.totals * p_.targets * vector);
-      for (const auto& s : p_.states) state_at_.push_back(take(s.rows * vector));
-      for (size_t i = 0; i < p_.outputs.size(); ++i) output_at_.push_back(take(p_.targets * vector));
-    }
   }
 
   int64_t workspace_bytes() const override { return workspace_; }
   int64_t scratch_bytes() const override { return scratch_; }
 
-  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
-    auto bound = std::make_unique<Bound>(Bound{this, {operands.begin(), operands.begin() + p_.operands}, workspace});
-    const double points = double(p_.lanes) * double(p_.targets) * 1.2;  // ns of a vector
-    if (p_.sums_samples) {
-      const int64_t blocks = (p_.samples + kTransposeBlock - 1) / kTransposeBlock;
-      tasks.push_back({transpose_states, bound.get(), int64_t(p_.states.size()) * blocks, double(p_.targets * kTransposeBlock) * 0.5});
-      tasks.push_back({sum_samples, bound.get(), p_.targets, points * double(p_.samples / width_) / double(p_.targets)});
-    } else {
-      tasks.push_back({sum_lanes, bound.get(), (p_.samples + width_ - 1) / width_, points});
-    }
-    bound_.push_back(std::move(bound));
-  }
-
- private:
+ protected:
+  using Source = PanelLeaf::Source;
   struct Bound {
     const PanelKernel* kernel;
     std::vector<Ref> operands;
     Ref workspace;
   };
 
+  const Bound* new_bound(std::span<const Ref> operands, Ref workspace) {
+    bound_.push_back(std::make_unique<Bound>(Bound{this, {operands.begin(), operands.begin() + p_.operands}, workspace}));
+    return bound_.back().get();
+  }
+  int64_t in_scratch(int64_t bytes) { return take(scratch_, bytes); }
+  int64_t in_workspace(int64_t bytes) { return take(workspace_, bytes); }
+  static int64_t take(int64_t& end, int64_t bytes) {
+    const int64_t at = end;
+    end += panel_round(bytes);
+    return at;
+  }
+
   int64_t stride(int access, int axis) const { return p_.axes.strides[size_t(access)][size_t(axis)]; }
   std::byte* address(const Bound& b, const Worker& w, int access) const {
     return w.at<std::byte>(b.operands[size_t(operand_[size_t(access)])]) + offset_[size_t(access)];
   }
+  bool is_literal(const PanelLeaf& leaf) const { return leaf.source == Source::literal; }
+  std::byte* literal(const PanelLeaf& leaf) const { return reinterpret_cast<std::byte*>(const_cast<float*>(&p_.literals[size_t(leaf.number)])); }
 
-  // Slots without addresses; they come when a worker starts. Vectors that are computed together are consecutive lanes or samples of the sums, and targets or
-  // lanes of what follows them.
-  PanelSlot strides_of(const PanelLeaf& leaf) const {
-    const int64_t vector = width_ * 4;
-    const int t = p_.target_axis, l = p_.lane_axis;
-    PanelSlot s;
-    switch (leaf.source) {
-      case PanelLeaf::Source::weight: s.n = stride(leaf.access, t) * 4, s.l = stride(leaf.access, l) * 4, s.row = leaf.row * 4; break;
-      case PanelLeaf::Source::state:
-        s.row = p_.sums_samples ? p_.samples * 4 : vector, s.s = p_.sums_samples ? 4 : 0;
-        s.n = leaf.index_access < 0 && stride(leaf.access, t) != 0 ? s.row : 0;
-        break;
-      case PanelLeaf::Source::literal:
-      case PanelLeaf::Source::temp: break;
-      case PanelLeaf::Source::total: s.n = p_.sums_samples ? 0 : vector, s.l = p_.sums_samples ? 4 : 0; break;
-      case PanelLeaf::Source::output:
-        s.n = p_.sums_samples ? stride(leaf.access, t) * 4 : vector, s.l = p_.sums_samples ? stride(leaf.access, l) * 4 : 0;
-        break;
-    }
-    if (leaf.index_access >= 0) s.size = leaf.size, s.index_n = stride(leaf.index_access, t) * 8, s.index_l = stride(leaf.index_access, l) * 8;
-    return s;
-  }
-
-  enum class Together { lanes, targets, samples };
-  std::vector<PanelSlot> slots_for(Together what, std::vector<PanelInstr>& program) const {
-    std::vector<PanelSlot> slots;
-    for (const PanelLeaf& leaf : p_.leaves) {
-      PanelSlot s = strides_of(leaf);
-      s.u = what == Together::lanes ? s.l : what == Together::targets ? s.n : s.s * width_;
-      s.index_u = what == Together::lanes ? s.index_l : what == Together::targets ? s.index_n : 0;
-      if (leaf.source == PanelLeaf::Source::temp) s.u = width_ * 4;
-      slots.push_back(s);
-    }
+  // How instructions read operands whose vectors are s.u apart.
+  static void choose_kinds(std::vector<PanelInstr>& program, const std::vector<PanelSlot>& slots, int64_t vector) {
     for (PanelInstr& in : program) {
       const PanelSlot& s = slots[size_t(in.slot)];
       in.one_index = s.index_u == 0;
       if (in.kind == PanelKind::number && s.u != 0) in.kind = PanelKind::numbers;
-      if (in.kind == PanelKind::vector && s.u != 0) in.kind = s.u == width_ * 4 ? PanelKind::consecutive : PanelKind::vectors;
+      if (in.kind == PanelKind::vector && s.u != 0) in.kind = s.u == vector ? PanelKind::consecutive : PanelKind::vectors;
     }
-    return slots;
-  }
-
-  void place(PanelSlot* slots, const Bound& b, const Worker& w) const {
-    for (size_t i = 0; i < p_.leaves.size(); ++i) {
-      const PanelLeaf& leaf = p_.leaves[i];
-      PanelSlot& s = slots[i];
-      switch (leaf.source) {
-        case PanelLeaf::Source::weight: s.p = address(b, w, leaf.access); break;
-        case PanelLeaf::Source::state: s.p = (p_.sums_samples ? w.at<std::byte>(b.workspace) : w.scratch) + state_at_[size_t(leaf.number)]; break;
-        case PanelLeaf::Source::literal: s.p = reinterpret_cast<std::byte*>(const_cast<float*>(&p_.literals[size_t(leaf.number)])); break;
-        case PanelLeaf::Source::temp: s.p = w.scratch + temps_at_ + leaf.number * kPanelUnits * width_ * 4; break;
-        case PanelLeaf::Source::total: s.p = w.scratch + totals_at_ + leaf.number * (p_.sums_samples ? p_.lanes * 4 : p_.targets * width_ * 4); break;
-        case PanelLeaf::Source::output: s.p = p_.sums_samples ? address(b, w, leaf.access) : w.scratch + output_at_[size_t(leaf.number)]; break;
-      }
-      if (leaf.index_access >= 0) s.index = address(b, w, leaf.index_access);
-    }
-  }
-  // The slots of both programs, in scratch.
-  PanelSlot* make_slots(const Bound& b, const Worker& w) const {
-    PanelSlot* slots = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
-    std::copy(main_slots_.begin(), main_slots_.end(), slots);
-    std::copy(after_slots_.begin(), after_slots_.end(), slots + p_.leaves.size());
-    place(slots, b, w), place(slots + p_.leaves.size(), b, w);
-    return slots;
   }
 
   // Parts of at most kPanelUnits, as equal as possible.
@@ -432,28 +68,211 @@ class PanelKernel final : public Kernel {
     for (int64_t i = 0; i < parts; ++i) run(n * i / parts, n * (i + 1) / parts - n * i / parts);
   }
 
-  static void sum_lanes(const void* args, int64_t begin, int64_t end, Worker& w) {
-    const Bound& b = *static_cast<const Bound*>(args);
-    for (int64_t i = begin; i < end; ++i) b.kernel->sum_lanes(b, i, w);
+  // A list's values: one number, or the place of one, at each lane and target.
+  struct List {
+    const std::byte* p = nullptr;
+    int64_t n = 0, l = 0;
+    const int64_t* index = nullptr;
+    int64_t index_n = 0, index_l = 0, size = 0, row = 0;
+
+    int64_t picked(int64_t target, int64_t lane, Fault* fault) const {
+      const int64_t i = index[target * index_n + lane * index_l];
+      if (uint64_t(i) < uint64_t(size)) return i;
+      fault->raise(i, size);
+      return 0;
+    }
+    float number(int64_t target, int64_t lane, Fault* fault) const {
+      float x;
+      std::memcpy(&x, p + target * n + lane * l + (index ? picked(target, lane, fault) * row : 0), 4);
+      return x;
+    }
+  };
+  List list_of(const PanelLeaf& leaf, const Bound& b, const Worker& w) const {
+    List list;
+    if (leaf.source == Source::weight) list = {address(b, w, leaf.access), stride(leaf.access, p_.target_axis) * 4, stride(leaf.access, p_.lane_axis) * 4};
+    if (leaf.index_access < 0) return list;
+    list.index = reinterpret_cast<const int64_t*>(address(b, w, leaf.index_access));
+    list.index_n = stride(leaf.index_access, p_.target_axis), list.index_l = stride(leaf.index_access, p_.lane_axis);
+    list.size = leaf.size, list.row = leaf.row * 4;
+    return list;
   }
-  void sum_lanes(const Bound& b, int64_t unit, Worker& w) const {
-    const int64_t first = unit * width_, live = std::min<int64_t>(width_, p_.samples - first), vector = width_ * 4;
+
+  // Whether weights make all results of an entry 0. The lists and flags are in scratch.
+  class ZeroTest {
+   public:
+    ZeroTest(const PanelKernel& k, const Bound& b, const Worker& w, int64_t at)
+        : p_(k.p_), fault_(w.fault), lists_(reinterpret_cast<List*>(w.scratch + at)), zero_(w.scratch + at + int64_t(p_.zeros.size() * sizeof(List))) {
+      for (size_t i = 0; i < p_.zeros.size(); ++i)
+        if (p_.zeros[i].rule == PanelPlan::Zero::Rule::weight) lists_[i] = k.list_of(p_.zeros[i].leaf, b, w);
+    }
+    bool operator()(int64_t target, int64_t lane) {
+      if (p_.zero_results.empty()) return false;
+      auto zero = [&](int step) { return zero_[step] != std::byte{}; };
+      for (size_t i = 0; i < p_.zeros.size(); ++i) {
+        const PanelPlan::Zero& z = p_.zeros[i];
+        bool is = false;
+        switch (z.rule) {
+          case PanelPlan::Zero::Rule::weight: is = lists_[i].number(target, lane, fault_) == 0; break;
+          case PanelPlan::Zero::Rule::same: is = zero(z.a); break;
+          case PanelPlan::Zero::Rule::either: is = zero(z.a) || zero(z.b); break;
+          case PanelPlan::Zero::Rule::both: is = zero(z.a) && zero(z.b); break;
+        }
+        zero_[i] = std::byte(is);
+      }
+      return std::all_of(p_.zero_results.begin(), p_.zero_results.end(), zero);
+    }
+
+   private:
+    const PanelPlan& p_;
+    Fault* fault_;
+    List* lists_;
+    std::byte* zero_;
+  };
+  int64_t zero_test_bytes() const { return int64_t(p_.zeros.size() * (sizeof(List) + 1)); }
+
+  PanelPlan p_;
+  const TileHandlers& h_;
+  std::vector<int> operand_;
+  std::vector<int64_t> offset_;
+
+ private:
+  int64_t scratch_ = 0, workspace_ = 0;
+  std::vector<std::unique_ptr<Bound>> bound_;
+};
+
+// Sums over the lanes of each target. The lists are packed once while they do not change: the entries that count, in the order in which they are read. A vector
+// holds the samples of one entry, or of two neighbours if it is wide enough.
+class LanePanel final : public PanelKernel {
+ public:
+  LanePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)), run_(h_.panel[0]), wide_(h_.panel_lanes), width_(run_.width) {
+    const int64_t vector = width_ * 4, wide = vector * wide_.lanes;
+    const int64_t most = p_.targets * ((p_.lanes + wide_.lanes - 1) / wide_.lanes) * wide_.lanes;
+    counts_at_ = in_workspace(p_.targets * 4);
+    zero_test_at_ = in_scratch(zero_test_bytes()), lists_at_ = in_scratch(int64_t(p_.leaves.size() * sizeof(To)));
+    slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
+    sums_at_ = in_scratch(p_.totals * p_.targets * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
+    temps_at_ = in_scratch(p_.temps * kPanelUnits * wide);
+    for (const auto& s : p_.states) state_at_.push_back(in_scratch(s.rows * vector)), spread_at_.push_back(wide_.spread ? in_scratch(s.rows * wide) : 0);
+    for (size_t i = 0; i < p_.outputs.size(); ++i) output_at_.push_back(in_scratch(p_.targets * vector));
+
+    std::vector<char> in_main(p_.leaves.size(), 0);
+    for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] |= in.kind == PanelKind::number || in.indexed;
+    for (size_t i = 0; i < p_.leaves.size(); ++i) {
+      const PanelLeaf& leaf = p_.leaves[i];
+      PanelSlot main, after;
+      int64_t packed = -1;
+      switch (leaf.source) {
+        case Source::weight:
+          if (in_main[i]) packed = in_workspace(most * 4), main.l = main.u = wide_.lanes * 4;
+          after.n = after.u = stride(leaf.access, p_.target_axis) * 4;
+          break;
+        case Source::state:
+          if (leaf.index_access >= 0 || leaf.by_lane)
+            packed = in_workspace(most * 4), main.index_l = main.index_u = wide_.lanes * 4;
+          else if (stride(leaf.access, p_.target_axis) != 0)
+            main.n = wide, after.n = after.u = vector;
+          break;
+        case Source::literal: break;
+        case Source::temp: main.u = wide, after.u = vector; break;
+        case Source::total: after.n = after.u = p_.totals * vector; break;
+        case Source::output: after.n = after.u = vector; break;
+      }
+      main_slots_.push_back(main), after_slots_.push_back(after), packed_at_.push_back(packed);
+    }
+    for (PanelInstr& in : p_.main) {
+      if (p_.leaves[size_t(in.slot)].source == Source::state && packed_at_[size_t(in.slot)] >= 0) in.kind = PanelKind::picked;
+      in.indexed = false;
+    }
+    choose_kinds(p_.main, main_slots_, wide), choose_kinds(p_.after, after_slots_, vector);
+  }
+
+  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
+    const Bound* b = new_bound(operands, workspace);
+    const double points = double(p_.lanes) * double(p_.targets);
+    tasks.push_back({pack, b, 1, points * double(5 + p_.zeros.size())});
+    tasks.push_back({sum, b, (p_.samples + width_ - 1) / width_, points * 0.7});
+  }
+
+  int64_t tasks_once(std::span<const char> fixed) const override {
+    auto is_fixed = [&](int access) { return access < 0 || fixed[size_t(operand_[size_t(access)])]; };
+    auto list_is_fixed = [&](const PanelLeaf& leaf) { return is_fixed(leaf.source == Source::weight ? leaf.access : -1) && is_fixed(leaf.index_access); };
+    for (size_t i = 0; i < p_.leaves.size(); ++i)
+      if (packed_at_[i] >= 0 && !list_is_fixed(p_.leaves[i])) return 0;
+    for (const PanelPlan::Zero& z : p_.zeros)
+      if (z.rule == PanelPlan::Zero::Rule::weight && !list_is_fixed(z.leaf)) return 0;
+    return 1;
+  }
+
+ private:
+  struct To {
+    List list;
+    bool picks;
+    std::byte* p;
+  };
+
+  static void pack(const void* args, int64_t, int64_t, Worker& w) {
+    const Bound& b = *static_cast<const Bound*>(args);
+    static_cast<const LanePanel*>(b.kernel)->pack(b, w);
+  }
+  void pack(const Bound& b, const Worker& w) const {
+    std::byte* const base = w.at<std::byte>(b.workspace);
+    int32_t* const counts = reinterpret_cast<int32_t*>(base + counts_at_);
+    To* const all = reinterpret_cast<To*>(w.scratch + lists_at_);
+    size_t packed = 0;
+    for (size_t i = 0; i < p_.leaves.size(); ++i)
+      if (packed_at_[i] >= 0) all[packed++] = {list_of(p_.leaves[i], b, w), p_.leaves[i].source == Source::state, base + packed_at_[i]};
+    const std::span<To> lists(all, packed);
+    const int32_t row = int32_t(width_ * wide_.lanes * 4);
+    ZeroTest is_zero(*this, b, w, zero_test_at_);
+    for (int64_t n = 0; n < p_.targets; ++n) {
+      counts[n] = 0;
+      auto add = [&](int64_t lane) {
+        for (To& to : lists) {
+          const int32_t offset = to.picks ? int32_t(to.list.index ? to.list.picked(n, lane, w.fault) : lane) * row : 0;
+          const float number = to.picks ? 0 : to.list.number(n, lane, w.fault);
+          std::memcpy(to.p, to.picks ? static_cast<const void*>(&offset) : &number, 4);
+          to.p += 4;
+        }
+      };
+      int64_t last = 0;
+      for (int64_t lane = 0; lane < p_.lanes; ++lane) {
+        if (is_zero(n, lane)) continue;
+        add(lane), ++counts[n], last = lane;
+      }
+      for (int64_t i = counts[n]; i % wide_.lanes; ++i) add(last);  // fills the vector; the sums leave it out
+    }
+  }
+
+  static void sum(const void* args, int64_t begin, int64_t end, Worker& w) {
+    const Bound& b = *static_cast<const Bound*>(args);
+    for (int64_t i = begin; i < end; ++i) static_cast<const LanePanel*>(b.kernel)->sum(b, i, w);
+  }
+  void sum(const Bound& b, int64_t unit, Worker& w) const {
+    const int64_t first = unit * width_, live = std::min<int64_t>(width_, p_.samples - first), vector = width_ * 4, wide = vector * wide_.lanes;
     for (size_t i = 0; i < p_.states.size(); ++i) {
       const int access = p_.states[i].access;
-      const int64_t step = stride(access, p_.sample_axis) * 4;
+      const int64_t step = stride(access, p_.sample_axis) * 4, rows = p_.states[i].rows;
       std::byte* to = w.scratch + state_at_[i];
-      if (live < width_) std::memset(to, 0, size_t(p_.states[i].rows * vector));
-      h_.load_transposed(to, vector, address(b, w, access) + first * step, 4, step, p_.states[i].rows, live);
+      if (live < width_) std::memset(to, 0, size_t(rows * vector));
+      h_.load_transposed(to, vector, address(b, w, access) + first * step, 4, step, rows, live);
+      if (wide_.spread) wide_.spread(reinterpret_cast<const float*>(to), reinterpret_cast<float*>(w.scratch + spread_at_[i]), rows);
     }
-    PanelSlot* slots = make_slots(b, w);
-    float* sums = reinterpret_cast<float*>(w.scratch + sums_at_);
-    const PanelFrame frame{slots, sums, w.fault};
-    for (int64_t n = 0; n < p_.targets; ++n) {
-      std::memset(sums, 0, size_t(p_.totals * vector));
-      in_parts(p_.lanes, [&](int64_t lane, int64_t count) { run_.run(p_.main, frame, n, lane, 0, count); });
-      for (int k = 0; k < p_.totals; ++k) std::memcpy(w.scratch + totals_at_ + (k * p_.targets + n) * vector, sums + k * width_, size_t(vector));
+    PanelSlot* const slots = make_slots(b, w);
+    const int32_t* const counts = reinterpret_cast<const int32_t*>(w.at<std::byte>(b.workspace) + counts_at_);
+    float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
+    float* const totals = reinterpret_cast<float*>(w.scratch + totals_at_);
+    std::memset(sums, 0, size_t(p_.totals * p_.targets * wide));
+    PanelFrame frame{slots, sums, w.fault};
+    for (int64_t n = 0, at = 0; n < p_.targets; ++n, frame.sums += p_.totals * (wide / 4)) {
+      const int64_t count = (counts[n] + wide_.lanes - 1) / wide_.lanes;
+      in_parts(count, [&](int64_t i, int64_t part) {
+        frame.halves = i + part == count && counts[n] % wide_.lanes;
+        wide_.run(p_.main, frame, n, at + i, 0, part);
+      });
+      at += count;
     }
-    const PanelFrame after{slots + p_.leaves.size(), sums, w.fault};
+    wide_.fold(sums, totals, p_.totals * p_.targets);
+    const PanelFrame after{slots + p_.leaves.size(), nullptr, w.fault};
     in_parts(p_.targets, [&](int64_t n, int64_t count) { run_.run(p_.after, after, n, 0, 0, count); });
     for (size_t i = 0; i < p_.outputs.size(); ++i) {
       const int64_t step = stride(p_.outputs[i], p_.sample_axis) * 4;
@@ -461,61 +280,172 @@ class PanelKernel final : public Kernel {
     }
   }
 
-  static void transpose_states(const void* args, int64_t begin, int64_t end, Worker& w) {
+  // The slots of both programs, in scratch.
+  PanelSlot* make_slots(const Bound& b, const Worker& w) const {
+    PanelSlot* const main = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
+    PanelSlot* const after = main + p_.leaves.size();
+    std::copy(main_slots_.begin(), main_slots_.end(), main), std::copy(after_slots_.begin(), after_slots_.end(), after);
+    const int64_t vector = width_ * 4;
+    for (size_t i = 0; i < p_.leaves.size(); ++i) {
+      const PanelLeaf& leaf = p_.leaves[i];
+      std::byte* const packed = packed_at_[i] >= 0 ? w.at<std::byte>(b.workspace) + packed_at_[i] : nullptr;
+      switch (leaf.source) {
+        case Source::weight:
+          main[i].p = packed;
+          if (leaf.index_access < 0) after[i].p = address(b, w, leaf.access);
+          break;
+        case Source::state:
+          after[i].p = w.scratch + state_at_[size_t(leaf.number)];
+          main[i].p = wide_.spread ? w.scratch + spread_at_[size_t(leaf.number)] : after[i].p, main[i].index = packed;
+          break;
+        case Source::literal: main[i].p = after[i].p = literal(leaf); break;
+        case Source::temp: main[i].p = after[i].p = w.scratch + temps_at_ + leaf.number * kPanelUnits * vector * wide_.lanes; break;
+        case Source::total: after[i].p = w.scratch + totals_at_ + leaf.number * vector; break;
+        case Source::output: after[i].p = w.scratch + output_at_[size_t(leaf.number)]; break;
+      }
+    }
+    return main;
+  }
+
+  PanelHandlers run_;
+  PanelLanes wide_;
+  int64_t width_;
+  std::vector<PanelSlot> main_slots_, after_slots_;
+  std::vector<int64_t> packed_at_, state_at_, spread_at_, output_at_;
+  int64_t counts_at_ = 0, zero_test_at_ = 0, lists_at_ = 0, slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0;
+};
+
+// Sums over the samples for each lane and target: consecutive samples are in a vector. A unit is a group of targets; chunk by chunk it goes through the samples,
+// so that its targets find the sources' samples in the cache.
+class SamplePanel final : public PanelKernel {
+ public:
+  SamplePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)) {
+    const PanelHandlers& whole = h_.panel[1];
+    run_ = p_.samples % whole.width == 0 ? whole : h_.panel[0], width_ = run_.width;
+    const int64_t vector = width_ * 4;
+    // A multiple of a number with many divisors, for any number of threads.
+    constexpr int64_t kUnits = 12, kTargets = 8;
+    units_ = std::min(p_.targets, (p_.targets + kUnits * kTargets - 1) / (kUnits * kTargets) * kUnits);
+    slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
+    sums_at_ = in_scratch(p_.totals * vector), temps_at_ = in_scratch(p_.temps * kPanelUnits * vector);
+    const int64_t targets = (p_.targets + units_ - 1) / units_;
+    totals_at_ = in_scratch(targets * p_.lanes * p_.totals * 4), zeros_at_ = in_scratch(targets * p_.lanes), zero_test_at_ = in_scratch(zero_test_bytes());
+    for (const auto& s : p_.states) state_at_.push_back(in_workspace(s.rows * p_.samples * 4));
+    const int t = p_.target_axis, l = p_.lane_axis;
+    for (const PanelLeaf& leaf : p_.leaves) {
+      PanelSlot s, after;
+      switch (leaf.source) {
+        case Source::weight: s.n = stride(leaf.access, t) * 4, s.l = stride(leaf.access, l) * 4, s.row = leaf.row * 4; break;
+        case Source::state:
+          s.row = p_.samples * 4, s.s = 4;
+          if (leaf.index_access < 0) s.n = stride(leaf.access, t) != 0 ? s.row : 0, s.l = leaf.by_lane ? s.row : 0;
+          break;
+        case Source::literal:
+        case Source::temp: break;
+        case Source::total: s.l = p_.totals * 4; break;
+        case Source::output: s.n = stride(leaf.access, t) * 4, s.l = stride(leaf.access, l) * 4; break;
+      }
+      if (leaf.index_access >= 0) s.size = leaf.size, s.index_n = stride(leaf.index_access, t) * 8, s.index_l = stride(leaf.index_access, l) * 8;
+      after = s;
+      s.u = s.s * width_, after.u = s.l, after.index_u = s.index_l;
+      if (leaf.source == Source::temp) s.u = after.u = vector;
+      main_slots_.push_back(s), after_slots_.push_back(after);
+    }
+    choose_kinds(p_.main, main_slots_, vector), choose_kinds(p_.after, after_slots_, vector);
+  }
+
+  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
+    const Bound* b = new_bound(operands, workspace);
+    const int64_t blocks = (p_.samples + kTransposeBlock - 1) / kTransposeBlock;
+    const double points = double(p_.lanes) * double(p_.targets) * double(p_.samples / width_);
+    tasks.push_back({transpose, b, int64_t(p_.states.size()) * blocks, double(p_.targets * kTransposeBlock) * 0.5});
+    tasks.push_back({sum, b, units_, points * 1.2 * double(p_.totals) / 6 / double(units_)});
+  }
+
+ private:
+  static void transpose(const void* args, int64_t begin, int64_t end, Worker& w) {
     const Bound& b = *static_cast<const Bound*>(args);
-    const PanelKernel& k = *b.kernel;
-    const int64_t samples = k.p_.samples, blocks = (samples + kTransposeBlock - 1) / kTransposeBlock;
+    static_cast<const SamplePanel*>(b.kernel)->transpose(b, begin, end, w);
+  }
+  void transpose(const Bound& b, int64_t begin, int64_t end, const Worker& w) const {
+    const int64_t samples = p_.samples, blocks = (samples + kTransposeBlock - 1) / kTransposeBlock;
     for (int64_t unit = begin; unit < end; ++unit) {
-      const PanelPlan::State& s = k.p_.states[size_t(unit / blocks)];
+      const PanelPlan::State& s = p_.states[size_t(unit / blocks)];
       const int64_t first = unit % blocks * kTransposeBlock, count = std::min(kTransposeBlock, samples - first);
-      const int64_t step = k.stride(s.access, k.p_.sample_axis) * 4;
-      k.h_.load_transposed(w.at<std::byte>(b.workspace) + k.state_at_[size_t(unit / blocks)] + first * 4, samples * 4, k.address(b, w, s.access) + first * step,
-                           4, step, s.rows, count);
+      const int64_t step = stride(s.access, p_.sample_axis) * 4;
+      h_.load_transposed(w.at<std::byte>(b.workspace) + state_at_[size_t(unit / blocks)] + first * 4, samples * 4, address(b, w, s.access) + first * step, 4, step,
+                         s.rows, count);
     }
   }
 
-  static void sum_samples(const void* args, int64_t begin, int64_t end, Worker& w) {
+  static void sum(const void* args, int64_t begin, int64_t end, Worker& w) {
     const Bound& b = *static_cast<const Bound*>(args);
-    b.kernel->sum_samples(b, begin, end, w);
+    for (int64_t i = begin; i < end; ++i) static_cast<const SamplePanel*>(b.kernel)->sum(b, i, w);
   }
-  void sum_samples(const Bound& b, int64_t begin, int64_t end, Worker& w) const {
-    PanelSlot* slots = make_slots(b, w);
-    float* sums = reinterpret_cast<float*>(w.scratch + sums_at_);
-    float* totals = reinterpret_cast<float*>(w.scratch + totals_at_);
-    for (int64_t n = begin; n < end; ++n) {
-      std::memset(sums, 0, size_t(p_.lanes * p_.totals * width_ * 4));
-      for (int64_t first = 0; first < p_.samples; first += kSampleChunk)
+  void sum(const Bound& b, int64_t unit, Worker& w) const {
+    const int64_t begin = p_.targets * unit / units_, end = p_.targets * (unit + 1) / units_;
+    PanelSlot* const slots = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
+    PanelSlot* const after_slots = slots + p_.leaves.size();
+    std::copy(main_slots_.begin(), main_slots_.end(), slots), std::copy(after_slots_.begin(), after_slots_.end(), after_slots);
+    place(slots, b, w), place(after_slots, b, w);
+    float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
+    float* const totals = reinterpret_cast<float*>(w.scratch + totals_at_);
+    char* const zeros = reinterpret_cast<char*>(w.scratch + zeros_at_);
+    std::memset(totals, 0, size_t((end - begin) * p_.lanes * p_.totals * 4));
+    ZeroTest is_zero(*this, b, w, zero_test_at_);
+    for (int64_t n = begin; n < end; ++n)
+      for (int64_t lane = 0; lane < p_.lanes; ++lane) zeros[(n - begin) * p_.lanes + lane] = char(is_zero(n, lane));
+    const PanelFrame frame{slots, sums, w.fault};
+    for (int64_t first = 0; first < p_.samples; first += kSampleChunk)
+      for (int64_t n = begin; n < end; ++n)
         for (int64_t lane = 0; lane < p_.lanes; ++lane) {
-          const PanelFrame frame{slots, sums + lane * p_.totals * width_, w.fault};
+          const int64_t entry = (n - begin) * p_.lanes + lane;
+          if (zeros[entry]) continue;
+          std::memset(sums, 0, size_t(p_.totals * width_ * 4));
           in_parts(std::min(kSampleChunk, p_.samples - first) / width_,
                    [&](int64_t at, int64_t count) { run_.run(p_.main, frame, n, lane, first + at * width_, count); });
+          for (int k = 0; k < p_.totals; ++k) totals[entry * p_.totals + k] += run_.total(sums + k * width_);
         }
-      for (int64_t lane = 0; lane < p_.lanes; ++lane)
-        for (int k = 0; k < p_.totals; ++k) totals[k * p_.lanes + lane] = run_.total(sums + (lane * p_.totals + k) * width_);
-      const PanelFrame after{slots + p_.leaves.size(), sums, w.fault};
+    for (int64_t n = begin; n < end; ++n) {
+      for (size_t i = 0; i < p_.leaves.size(); ++i)
+        if (p_.leaves[i].source == Source::total)
+          after_slots[i].p = reinterpret_cast<std::byte*>(totals + (n - begin) * p_.lanes * p_.totals + p_.leaves[i].number);
+      const PanelFrame after{after_slots, nullptr, w.fault};
       in_parts(p_.lanes, [&](int64_t lane, int64_t count) { run_.run(p_.after, after, n, lane, 0, count); });
     }
   }
 
-  PanelPlan p_;
-  const TileHandlers& h_;
+  void place(PanelSlot* slots, const Bound& b, const Worker& w) const {
+    for (size_t i = 0; i < p_.leaves.size(); ++i) {
+      const PanelLeaf& leaf = p_.leaves[i];
+      switch (leaf.source) {
+        case Source::weight: slots[i].p = address(b, w, leaf.access); break;
+        case Source::state: slots[i].p = w.at<std::byte>(b.workspace) + state_at_[size_t(leaf.number)]; break;
+        case Source::literal: slots[i].p = literal(leaf); break;
+        case Source::temp: slots[i].p = w.scratch + temps_at_ + leaf.number * kPanelUnits * width_ * 4; break;
+        case Source::total: break;
+        case Source::output: slots[i].p = address(b, w, leaf.access); break;
+      }
+      if (leaf.index_access >= 0) slots[i].index = address(b, w, leaf.index_access);
+    }
+  }
+
   PanelHandlers run_;
-  int64_t width_ = 1;
+  int64_t width_ = 1, units_ = 1;
   std::vector<PanelSlot> main_slots_, after_slots_;
-  std::vector<int> operand_;
-  std::vector<int64_t> offset_, state_at_, output_at_;
-  int64_t scratch_ = 0, workspace_ = 0, slots_at_ = 0, sums_at_ = 0, temps_at_ = 0, totals_at_ = 0;
-  std::vector<std::unique_ptr<Bound>> bound_;
+  std::vector<int64_t> state_at_;
+  int64_t slots_at_ = 0, sums_at_ = 0, temps_at_ = 0, totals_at_ = 0, zeros_at_ = 0, zero_test_at_ = 0;
 };
 
 }  // namespace
 
-bool runs_as_panel(const TileGroup& group) { return PanelPlanner(group).run(); }
+bool runs_as_panel(const TileGroup& group) { return plan_panel(group).has_value(); }
 
 std::unique_ptr<Kernel> make_panel_kernel(const TileGroup& group) {
-  PanelPlanner planner(group);
-  if (!planner.run()) return nullptr;
-  return std::make_unique<PanelKernel>(group, planner.take());
+  std::optional<PanelPlan> plan = plan_panel(group);
+  if (!plan) return nullptr;
+  if (plan->sums_samples) return std::make_unique<SamplePanel>(group, *std::move(plan));
+  return std::make_unique<LanePanel>(group, *std::move(plan));
 }
 
 }  // namespace ridge::cpu

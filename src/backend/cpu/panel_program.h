@@ -13,8 +13,8 @@ inline constexpr int64_t kPanelUnits = 8;  // vectors that one instruction compu
 
 enum class PanelCode : uint8_t { load, add, sub, sub_from, mul, div, div_into, neg, abs, sqrt, exp, tanh, sigmoid, sum, sum_product, store, store_first };
 // How an instruction's operand is read for the vectors that are computed together: one number or one vector for all of them, numbers or vectors at a stride,
-// or consecutive vectors; each also at an index.
-enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive };
+// or consecutive vectors; each also at an index. Picked vectors, only in vectors of lanes, are at byte offsets (i32) that are listed per lane.
+enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, picked };
 
 // An instruction changes the current value x, or stores it, or adds it (times the operand) to sum number `sum`.
 struct PanelInstr {
@@ -37,6 +37,7 @@ struct PanelFrame {
   const PanelSlot* slots = nullptr;
   float* sums = nullptr;  // [sum][samples of a vector]
   Fault* fault = nullptr;
+  bool halves = false;  // vectors of two lanes: the last one's second lane is left out of the sums
 };
 
 // Runs a program for `count` vectors (1 … kPanelUnits) from (target, lane, sample) on.
@@ -46,6 +47,14 @@ struct PanelHandlers {
   PanelRun run = nullptr;
   float (*total)(const float*) = nullptr;  // over the samples of a vector
   int64_t width = 1;                       // samples of a vector
+};
+
+// Vectors of one or two lanes. Two lanes are interleaved: sample 0 of both, sample 1 of both, …; a number is a pair, and states are stored twice.
+struct PanelLanes {
+  PanelRun run = nullptr;  // with the lane as number of the vector
+  int64_t lanes = 1;
+  void (*spread)(const float* rows, float* twice, int64_t n) = nullptr;  // n vectors of samples; null for one lane
+  void (*fold)(const float* sums, float* totals, int64_t n) = nullptr;   // adds the lanes of n vectors
 };
 
 }  // namespace ridge::cpu

@@ -23,16 +23,19 @@ struct Functions {
   using V = hn::Vec<D>;
   static HWY_INLINE V value(float x) { return hn::Set(D(), x); }
 
-  // exp(x) for x in [-104, 89], within 1 ulp
+  // exp(x) for x in [-104, 89], or exp(-x), within 1 ulp
+  template <bool kNegative = false>
   static HWY_INLINE V exp_inside(V x) {
-    const V n = hn::Round(hn::Mul(x, value(1.44269504089f)));
-    V r = hn::NegMulAdd(n, value(0.693145751953125f), x);  // 15 bits, so that n times this is exact
-    r = hn::NegMulAdd(n, value(1.42860682e-6f), r);
-    V q = hn::MulAdd(value(0.0013950615956f), r, value(0.0083689533411f));
+    constexpr float s = kNegative ? -1 : 1;
+    const V n = hn::Round(hn::Mul(x, value(s * 1.44269504089f)));
+    V r = hn::MulAdd(n, value(-s * 0.693145751953125f), x);  // 15 bits, so that n times this is exact
+    r = hn::MulAdd(n, value(-s * 1.42860682e-6f), r);        // x less n ln 2, or plus it
+    V q = hn::MulAdd(value(0.0013950615956f), r, value(s * 0.0083689533411f));
     q = hn::MulAdd(q, r, value(0.041666203889f));
-    q = hn::MulAdd(q, r, value(0.16666518309f));
+    q = hn::MulAdd(q, r, value(s * 0.16666518309f));
     q = hn::MulAdd(q, r, value(0.50000000958f));
-    const V p = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), value(1.f));
+    q = hn::MulAdd(q, r, value(s));
+    const V p = hn::MulAdd(q, r, value(1.f));
 #if HWY_TARGET == HWY_AVX3
     if constexpr (sizeof(V) == 64) return V{_mm512_scalef_ps(p.raw, n.raw)};
     if constexpr (sizeof(V) == 32) return V{_mm256_scalef_ps(p.raw, n.raw)};
@@ -74,7 +77,9 @@ struct Functions {
 
   static HWY_INLINE V exp(V x) { return exp_inside(at_most(89.f, at_least(-104.f, x))); }
   // Within 3 ulp; below -87.34, where the exact value is denormal, at most the least normal number.
-  static HWY_INLINE V sigmoid(V x) { return divide_approx(value(1.f), hn::Add(value(1.f), exp_inside(at_most(87.34f, at_least(-87.34f, hn::Neg(x)))))); }
+  static HWY_INLINE V sigmoid(V x) {
+    return divide_approx(value(1.f), hn::Add(value(1.f), exp_inside<true>(at_most(87.34f, at_least(-87.34f, x)))));
+  }
   // Beyond 0.55 by the exponential, where little cancels; else by its series. Within 3 ulp.
   static HWY_INLINE V tanh(V x) {
     const V a = at_most(10.f, hn::Abs(x)), e = exp_inside(hn::Add(a, a));
@@ -95,7 +100,20 @@ HWY_INLINE int64_t index_at(const PanelSlot& slot, const std::byte* p, Fault* fa
   return 0;
 }
 
-template <class D, int kCount>
+// Two lanes in a vector are interleaved.
+template <int kLanes, class D>
+HWY_INLINE hn::Vec<D> numbers_of(D d, const float* p) {
+  if constexpr (kLanes == 2) {
+    const hn::Repartition<double, D> pairs;
+    double pair;
+    __builtin_memcpy(&pair, p, 8);
+    return hn::BitCast(d, hn::Set(pairs, pair));
+  } else {
+    return hn::Set(d, *p);
+  }
+}
+
+template <class D, int kCount, int kLanes>
 void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame, int64_t target, int64_t lane, int64_t sample) {
   using V = hn::Vec<D>;
   using F = Functions<D>;
@@ -104,6 +122,9 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
   V x[kCount];
 #pragma GCC unroll 8
   for (int u = 0; u < kCount; ++u) x[u] = hn::Zero(d);
+  // The lanes of the last vector that are summed: of two, perhaps only the first.
+  const auto last = hn::Not(hn::And(hn::RebindMask(d, hn::TestBit(hn::Iota(hn::RebindToSigned<D>(), 0), hn::Set(hn::RebindToSigned<D>(), 1))),
+                                    hn::Gt(hn::Set(d, frame.halves ? 1.f : 0.f), hn::Zero(d))));
   const PanelInstr* const end = program.data() + program.size();
   for (const PanelInstr* in = program.data(); in != end; ++in) {
     const PanelSlot& slot = frame.slots[in->slot];
@@ -111,7 +132,7 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
     auto at = [&](int64_t bytes) HWY_ATTR { return reinterpret_cast<float*>(p + bytes); };
     // op(u, operand of vector u)
     auto each = [&](auto op) HWY_ATTR {
-      if (in->indexed) {
+      if (kLanes == 1 && in->indexed) {
         const std::byte* index = slot.index + target * slot.index_n + lane * slot.index_l;
         if (!in->one_index) {
           const bool number = in->kind == PanelKind::number || in->kind == PanelKind::numbers;
@@ -133,7 +154,7 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
         }
         case PanelKind::numbers:
 #pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) op(u, hn::Set(d, *at(u * slot.u)));
+          for (int u = 0; u < kCount; ++u) op(u, numbers_of<kLanes>(d, at(u * slot.u)));
           break;
         case PanelKind::vector: {
           const V y = hn::LoadU(d, at(0));
@@ -149,6 +170,15 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
 #pragma GCC unroll 8
           for (int u = 0; u < kCount; ++u) op(u, hn::LoadU(d, at(u * kWidth * 4)));
           break;
+        case PanelKind::picked: {
+          const int32_t* const offset = reinterpret_cast<const int32_t*>(slot.index + lane * slot.index_l);
+#pragma GCC unroll 8
+          for (int u = 0; u < kCount; ++u) {
+            const V first = hn::LoadU(d, at(offset[u * kLanes]));
+            op(u, kLanes == 2 ? hn::OddEven(hn::LoadU(d, at(offset[u * kLanes + kLanes - 1])), first) : first);
+          }
+          break;
+        }
       }
     };
     auto binary = [&](auto op) HWY_ATTR { each([&](int u, V b) HWY_ATTR { x[u] = op(x[u], b); }); };
@@ -176,15 +206,22 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
       case PanelCode::tanh: unary([](V a) HWY_ATTR { return F::tanh(a); }); break;
       case PanelCode::sigmoid: unary([](V a) HWY_ATTR { return F::sigmoid(a); }); break;
       case PanelCode::sum: {
-        V even = x[0], odd = hn::Zero(d);
+        V even = hn::Zero(d), odd = even;
 #pragma GCC unroll 8
-        for (int u = 1; u < kCount; ++u) u % 2 ? odd = hn::Add(odd, x[u]) : even = hn::Add(even, x[u]);
+        for (int u = 0; u < kCount; ++u) {
+          const V term = kLanes == 2 && u == kCount - 1 ? hn::IfThenElseZero(last, x[u]) : x[u];
+          u % 2 ? odd = hn::Add(odd, term) : even = hn::Add(even, term);
+        }
         add_to_sum(even, odd);
         break;
       }
       case PanelCode::sum_product: {
         V even = hn::Zero(d), odd = even;
-        each([&](int u, V b) HWY_ATTR { u % 2 ? odd = hn::MulAdd(x[u], b, odd) : even = hn::MulAdd(x[u], b, even); });
+        each([&](int u, V b) HWY_ATTR {
+          V& to = u % 2 ? odd : even;
+          const V more = hn::MulAdd(x[u], b, to);
+          to = kLanes == 2 && u == kCount - 1 ? hn::IfThenElse(last, more, to) : more;
+        });
         add_to_sum(even, odd);
         break;
       }
@@ -200,17 +237,17 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
   }
 }
 
-template <class D>
+template <class D, int kLanes>
 void run_panel(const std::vector<PanelInstr>& program, const PanelFrame& frame, int64_t target, int64_t lane, int64_t sample, int64_t count) {
   switch (count) {
-    case 1: return run_vectors<D, 1>(program, frame, target, lane, sample);
-    case 2: return run_vectors<D, 2>(program, frame, target, lane, sample);
-    case 3: return run_vectors<D, 3>(program, frame, target, lane, sample);
-    case 4: return run_vectors<D, 4>(program, frame, target, lane, sample);
-    case 5: return run_vectors<D, 5>(program, frame, target, lane, sample);
-    case 6: return run_vectors<D, 6>(program, frame, target, lane, sample);
-    case 7: return run_vectors<D, 7>(program, frame, target, lane, sample);
-    default: return run_vectors<D, 8>(program, frame, target, lane, sample);
+    case 1: return run_vectors<D, 1, kLanes>(program, frame, target, lane, sample);
+    case 2: return run_vectors<D, 2, kLanes>(program, frame, target, lane, sample);
+    case 3: return run_vectors<D, 3, kLanes>(program, frame, target, lane, sample);
+    case 4: return run_vectors<D, 4, kLanes>(program, frame, target, lane, sample);
+    case 5: return run_vectors<D, 5, kLanes>(program, frame, target, lane, sample);
+    case 6: return run_vectors<D, 6, kLanes>(program, frame, target, lane, sample);
+    case 7: return run_vectors<D, 7, kLanes>(program, frame, target, lane, sample);
+    default: return run_vectors<D, 8, kLanes>(program, frame, target, lane, sample);
   }
 }
 
@@ -221,12 +258,34 @@ float sum_of_lanes(const float* p) {
 
 template <class D>
 PanelHandlers handlers_of() {
-  return {run_panel<D>, sum_of_lanes<D>, int64_t(hn::MaxLanes(D()))};
+  return {run_panel<D, 1>, sum_of_lanes<D>, int64_t(hn::MaxLanes(D()))};
 }
+
+#if HWY_TARGET == HWY_AVX3
+void spread(const float* rows, float* twice, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const __m512i x = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows + 8 * i)));
+    _mm512_storeu_si512(twice + 16 * i, _mm512_or_si512(x, _mm512_slli_epi64(x, 32)));
+  }
+}
+
+void fold(const float* sums, float* totals, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const __m512 x = _mm512_loadu_ps(sums + 16 * i), both = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(totals + 8 * i), _mm512_cvtepi64_epi32(_mm512_castps_si512(both)));
+  }
+}
+
+PanelLanes vectors_of_lanes() { return {run_panel<Full, 2>, 2, spread, fold}; }
+#else
+void fold(const float* sums, float* totals, int64_t n) { __builtin_memcpy(totals, sums, size_t(n) * hn::MaxLanes(Eight()) * 4); }
+
+PanelLanes vectors_of_lanes() { return {run_panel<Eight, 1>, 1, nullptr, fold}; }
+#endif
 
 }  // namespace
 
-void fill_panels(TileHandlers& t) { t.panel[0] = handlers_of<Eight>(), t.panel[1] = handlers_of<Full>(); }
+void fill_panels(TileHandlers& t) { t.panel[0] = handlers_of<Eight>(), t.panel[1] = handlers_of<Full>(), t.panel_lanes = vectors_of_lanes(); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu

@@ -317,19 +317,31 @@ class RowBlocks final : public RowBlockLoop {
         made = kernels_.back().get();
       }
       std::vector<Ref> operands;
+      std::vector<char> fixed;
       size_t group_at = 0;
       for (size_t g = 0; g < kernel.tiles.size(); ++g) {
         for (const TileAccess& a : kernel.tiles[g].accesses) {
           if (a.operand < 0) continue;
           Ref r = refs[group_at + size_t(a.operand)];
           r.offset += first * axes[g].inner * a.strides[axes[g].axis] * size_of(a.dtype);
-          operands.push_back(r);
+          operands.push_back(r), fixed.push_back(is_constant(kernel.operands[group_at + size_t(a.operand)].owner));
         }
         group_at += size_t(kernel.tiles[g].operands);
       }
+      const size_t before = step.tasks.size();
       made->bind(operands, workspace(*made), step.tasks);
+      const auto first_task = step.tasks.begin() + long(before), again = first_task + made->tasks_once(fixed);
+      prepare_.resize(first_.size() - 1);
+      prepare_[block].insert(prepare_[block].end(), first_task, again);
+      step.tasks.erase(first_task, again);
       step.ends.push_back(step.tasks.size());
     }
+  }
+
+  bool is_constant(NodeId owner) const {
+    if (!owner) return false;
+    const ProgramBuffer& b = body_.buffer_of(owner);
+    return b.place == ProgramBuffer::Place::input && size_t(b.index) >= frame_.carries() + frame_.sequences();
   }
 
   // The body's table of base addresses, in scratch; sequences, carries and outputs are set by the frame.
@@ -362,6 +374,8 @@ class RowBlocks final : public RowBlockLoop {
     auto copy = [&](std::byte* to, const std::byte* from, int64_t bytes) {
       if (to != from) std::memcpy(to + bytes / all * first, from + bytes / all * first, size_t(bytes / all * rows));
     };
+    if (block < prepare_.size() && frame_.steps() > 0)
+      for (const Task& t : prepare_[block]) t.run(t.args, 0, t.units, inner);
     frame_.run_steps(
         table[0], in, out, [&](size_t operand) { return address(worker, operand); }, copy,
         [&] {
@@ -380,7 +394,8 @@ class RowBlocks final : public RowBlockLoop {
   std::vector<int64_t> first_;  // row of each block, then the number of rows
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::vector<Step> steps_;
-  std::vector<Task> once_;  // pack the weights
+  std::vector<Task> once_;                // pack the weights
+  std::vector<std::vector<Task>> prepare_;  // by block: what its tiles do before the first step
   std::vector<std::unique_ptr<Before>> before_;
   std::vector<Ref> operands_;
   Ref place_;

@@ -40,6 +40,7 @@ struct TileHandlers {
   TileHandler update = nullptr;                                             // aux is a TileUpdate
   TileRandom random = nullptr;
   PanelHandlers panel[2];  // with vectors of at most eight samples, with whole vectors
+  PanelLanes panel_lanes;
 };
 
 const TileHandlers& tile_handlers(IsaTier tier);

@@ -1,0 +1,50 @@
+// Decides whether a group is a sum over lists that runs as a panel program (panel_program.h), and writes that program.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "backend/cpu/panel_program.h"
+#include "backend/cpu/tile_axes.h"
+#include "compile/tile_group.h"
+
+namespace ridge::cpu {
+
+// An operand of a program before its memory is known. Strides are in elements.
+struct PanelLeaf {
+  enum class Source : uint8_t { weight, state, literal, temp, total, output } source = Source::weight;
+  int access = -1;            // weight, state, output
+  int number = 0;             // of a state, literal, temp, total or output
+  int index_access = -1;      // of a gathered operand
+  int64_t size = 0, row = 0;  // of the gathered axis, and its stride
+  bool by_lane = false;       // a state with a row for each lane
+};
+
+struct PanelPlan {
+  bool sums_samples = false;  // else lanes
+  int64_t samples = 0, lanes = 0, targets = 0;
+  int sample_axis = 0, lane_axis = 0, target_axis = 0;
+  TileAxes axes;
+  std::vector<PanelInstr> main, after;
+  std::vector<PanelLeaf> leaves;  // by slot
+  struct State {
+    int access;
+    int64_t rows;  // targets, or the size of the gathered axis
+  };
+  std::vector<State> states;  // transposed before the sums
+  std::vector<int> outputs;   // accesses
+  std::vector<float> literals;
+  int temps = 0, totals = 0, operands = 0;
+  // Which results are 0 whatever the states are, because a weight is: steps in order, the last ones for all sums (of lanes) or all results (of samples).
+  struct Zero {
+    enum class Rule : uint8_t { weight, same, either, both } rule = Rule::weight;
+    int a = -1, b = -1;  // steps
+    PanelLeaf leaf;      // of a weight
+  };
+  std::vector<Zero> zeros;
+  std::vector<int> zero_results;  // steps; empty: no entry can be left out
+};
+
+
+std::optional<PanelPlan> plan_panel(const TileGroup& group);
+
+}  // namespace ridge::cpu
