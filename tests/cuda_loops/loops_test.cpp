@@ -1,6 +1,7 @@
 // Loops over time that run as one kernel: values and gradients against the reference, and what is refused.
 #include <gtest/gtest.h>
 
+#include "compile/autocast.h"
 #include "cuda_loops/loop_cases.h"
 #include "support/gpu_runner.h"
 #include "support/plan_backend.h"
@@ -9,8 +10,10 @@ namespace ridge::test {
 namespace {
 
 // How the loops of a program run on an H200: one line each.
-std::vector<std::string> loop_notes(const Loop& loop) {
-  PlanBackend backend(cuda::chip_for(9, 0));
+std::vector<std::string> loop_notes(const Loop& loop, Precision products = Precision::fp32) {
+  cuda::Chip chip = cuda::chip_for(9, 0);
+  chip.f32_products = products;
+  PlanBackend backend(chip);
   CompileOptions options(backend);
   const std::string dump = Executable(loop.graph, loop.inputs, loop.results, options).dump();
   std::vector<std::string> notes;
@@ -26,13 +29,13 @@ void expect_resident(const Loop& loop, size_t loops, const std::string& name) {
 
 class GpuLoops : public OnGpu<::testing::Test> {
  protected:
-  static void check(const Loop& loop, int64_t steps, const std::string& name) {
+  static void check(const Loop& loop, int64_t steps, const std::string& name, double unit = 0x1p-23) {
     const std::vector<reference::Array> want = reference::evaluate(loop.graph, loop.results, loop.values);
     const std::vector<Bytes> got = run_compiled(loop.graph, loop.inputs, loop.results, loop.values, "", 1);
     for (size_t k = 0; k < want.size(); ++k) {
       double largest = 1;
       for (double v : want[k].f) largest = std::max(largest, std::fabs(v));
-      const double tolerance = 0x1p-23 * 32 * double(2 + steps);
+      const double tolerance = unit * 32 * double(2 + steps);
       EXPECT_TRUE(close(reference::from_bytes(want[k].type, got[k].data()), want[k], {tolerance, tolerance * largest})) << name << ", result " << k;
     }
   }
@@ -53,6 +56,35 @@ TEST_F(GpuLoops, WithProductsAreOneKernelEach) {
     expect_resident(make_case_loop(c, false), 1, c.name);
     expect_resident(both, 2, c.name);
     check(both, c.steps, c.name);
+  }
+}
+
+// Factors with fewer bits are multiplied on matrix units, whose fragments no step fills: f32 numbers where the program allows it, and 16-bit ones. The first
+// candidate is chosen here, which has all weights in registers except those of the last case.
+TEST_F(GpuLoops, WithProductsOnMatrixUnits) {
+  struct Format {
+    Precision products;
+    DType cast;
+    double unit;
+  };
+  std::vector<LoopCase> cases = product_cases(5, 13);
+  cases.resize(3);
+  cases.push_back(product_cases(9, 96)[0]);
+  cases.back().steps = 2;
+  for (const Format& f : {Format{Precision::tf32, DType::f32, 0x1p-13}, {Precision::bf16, DType::f32, 0x1p-10}, {Precision::fp32, DType::bf16, 0x1p-9},
+                          {Precision::fp32, DType::f16, 0x1p-12}}) {
+    for (const LoopCase& c : cases) {
+      const bool large = &c == &cases.back();
+      if (large && f.cast != DType::f32) continue;
+      Loop loop = make_case_loop(c, !large);
+      if (f.cast != DType::f32) loop.results = autocast(loop.graph, loop.results, f.cast);
+      const std::vector<std::string> notes = loop_notes(loop, f.products);
+      ASSERT_EQ(notes.size(), large ? 1u : 2u) << c.name;
+      for (const std::string& note : notes) EXPECT_NE(note.find("on matrix units"), std::string::npos) << c.name << ": " << note;
+      Gpu::the().backend().use_f32_products(f.products);
+      check(loop, c.steps, c.name + fmt::format(", {} by {}", name(f.cast), name(f.products)), f.unit);
+      Gpu::the().backend().use_f32_products(Precision::fp32);
+    }
   }
 }
 

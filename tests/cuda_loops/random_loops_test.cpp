@@ -88,11 +88,15 @@ TEST_P(GpuRandomLoops, MatchTheReference) {
   RandomStep random(seed, GetParam() % 2);
   const Loop loop = make_case_loop(random.c, GetParam() % 4 < 2, seed);
   const std::vector<reference::Array> want = reference::evaluate(loop.graph, loop.results, loop.values);
+  const bool matrix = GetParam() % 4 == 1;  // on matrix units, where there are products
+  Gpu::the().backend().use_f32_products(matrix ? Precision::tf32 : Precision::fp32);
   const std::vector<Bytes> got = run_compiled(loop.graph, loop.inputs, loop.results, loop.values, "", 1);
+  Gpu::the().backend().use_f32_products(Precision::fp32);
+  const double tolerance = matrix ? 2e-2 : 2e-5;
   for (size_t k = 0; k < want.size(); ++k) {
     double largest = 1;
     for (double v : want[k].f) largest = std::max(largest, std::fabs(v));
-    EXPECT_TRUE(close(reference::from_bytes(want[k].type, got[k].data()), want[k], {2e-5, 2e-5 * largest})) << random.c.name << ", result " << k;
+    EXPECT_TRUE(close(reference::from_bytes(want[k].type, got[k].data()), want[k], {tolerance, tolerance * largest})) << random.c.name << ", result " << k;
   }
 }
 // RIDGE_FUZZ: how many; the simulated GPU's compiler is slow.

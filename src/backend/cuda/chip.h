@@ -4,7 +4,6 @@
 #include <string>
 
 #include "backend/gpu/chip.h"
-#include "base/precision.h"
 
 namespace ridge::cuda {
 
@@ -16,9 +15,6 @@ struct Chip : gpu::GpuChip {
   Chip();  // defaults to an H200
 
   int major = 9, minor = 0;
-  // How f32 numbers may be multiplied (matmul_precision): exactly, or with each factor's fraction cut to 10 bits (tf32) or 7 bits (bf16), which the matrix
-  // units can multiply. A kernel without such a form uses the next more precise one.
-  Precision f32_products = Precision::fp32;
   bool cublas_lt = true, cudnn = false;  // which libraries are available
 
   bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }

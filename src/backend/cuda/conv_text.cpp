@@ -135,38 +135,6 @@ constexpr const char* kFinishHalves = R"(
   }
 )";
 
-constexpr const char* kTf32 = R"(
-// Rounded to 10 bits of fraction.
-__device__ __forceinline__ unsigned to_tf32(unsigned x) {
-#ifdef RIDGE_SIMULATOR
-  return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & 0xffffe000u;
-#elif __CUDA_ARCH__ >= 800
-  unsigned r;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(bits_float(x)));
-  return r;
-#else
-  return x;
-#endif
-}
-// d += a * b, 16 x 8 x 8, in fragments of f32: of A (row g, g + 8; column t, t + 4), of B (row t, t + 4; column g).
-__device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-#ifdef RIDGE_SIMULATOR
-  struct Parts { unsigned a[4], b[2]; } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}}, all[32];
-  simulator_exchange(&mine, sizeof mine, all);
-  int group = (int)lane_id() / 4, thread = (int)lane_id() % 4;
-  for (int i = 0; i < 4; ++i) {
-    int row = group + (i / 2) * 8, column = 2 * thread + i % 2;
-    for (int k = 0; k < 8; ++k) d[i] += bits_float(all[row % 8 * 4 + k % 4].a[row / 8 + 2 * (k / 4)]) * bits_float(all[column * 4 + k % 4].b[k / 4]);
-  }
-#elif __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-  __trap();
-#endif
-}
-)";
-
 constexpr const char* kFinishTf32 = R"(
   __device__ __forceinline__ void finish(const unsigned char* rows, const unsigned char* columns) {
     const float *x = (const float*)rows, *y = (const float*)columns;
@@ -551,7 +519,7 @@ std::string tile_text(ConvUnit unit, const ConvTile& tile, bool along_depth, Con
   if (tile.warpgroups) {
     text += fmt::format("#define WGMMA {}\n", unit == ConvUnit::bf16 ? "wgmma_bf16" : "wgmma_f16") + kWarpgroupSums;
   } else {
-    if (unit == ConvUnit::tf32) text += kTf32;
+    if (unit == ConvUnit::tf32) text += tf32_prelude();
     text += kWarpSums + std::string(unit == ConvUnit::fma ? kFinishFloats : unit == ConvUnit::tf32 ? kFinishTf32 : kFinishHalves) + "};\n";
   }
   return text + kSteps;

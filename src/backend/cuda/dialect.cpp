@@ -2,11 +2,17 @@
 #include <fmt/core.h>
 
 #include "backend/cuda/chip.h"
+#include "backend/cuda/prelude.h"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr gpu::KernelDialect::Word kWords[] = {
+std::string_view matrix_units() {
+  static const std::string text = std::string(matrix_prelude()) + std::string(tf32_prelude());
+  return text;
+}
+
+const gpu::KernelDialect::Word kWords[] = {
     {"block", "blockIdx.x"},
     {"thread", "threadIdx.x"},
     {"barrier", "__syncthreads()"},
@@ -24,6 +30,13 @@ constexpr gpu::KernelDialect::Word kWords[] = {
     {"high_product(", "__umulhi("},
     {"atomic_add(", "atomicAdd("},
     {"atomic_max(", "atomicMax("},
+    {"matrix_units", matrix_units()},
+    {"tf32(", "to_tf32("},
+    {"bf16_pair(", "pack_bf16("},
+    {"f16_pair(", "pack_f16("},
+    {"multiply_tf32(", "mma_tf32("},
+    {"multiply_bf16(", "mma_bf16("},
+    {"multiply_f16(", "mma_f16("},
 };
 
 std::string entry(std::string_view threads, std::string_view name, std::string_view arguments) {
@@ -33,7 +46,7 @@ std::string entry(std::string_view threads, std::string_view name, std::string_v
 }  // namespace
 
 const gpu::KernelDialect& dialect() {
-  static constexpr gpu::KernelDialect cuda{kWords, entry};
+  static const gpu::KernelDialect cuda{kWords, entry};
   return cuda;
 }
 

@@ -79,7 +79,9 @@ struct CompiledProgram::Scan {
 
   // The key holds the step and how its rows are divided, not the number of steps: both ways take as long for each.
   void choose(Loader& loader) {
-    const std::string key = fmt::format("loop {}", checksum_of(resident.kernels.back()->texts()[0].body).substr(0, 16));
+    std::string bodies;
+    for (const auto& kernel : resident.kernels) bodies += kernel->texts()[0].body;
+    const std::string key = fmt::format("loop {}", checksum_of(bodies).substr(0, 16));
     const std::string known = loader.choice(key);
     constexpr std::string_view kResident = "resident ";
     for (size_t i = 0; i < resident.kernels.size(); ++i)

@@ -8,6 +8,11 @@
 //   @global, @in_shared, @constant    before a type: a pointer or reference to it refers to device memory, to the block's shared memory,
 //                                     to the launch's arguments
 //   @unroll                           before a loop; a number may follow
+//   @matrix_units                     defines what the following words need; only where GpuChip::matrix_units
+//   @tf32(word), @bf16_pair(low, high), @f16_pair(low, high)   factors of products as words: the bits of one f32 number, rounded, or of two numbers
+//   @multiply_tf32(sums, a, b0, b1), @multiply_bf16(…), @multiply_f16(…)
+//       A warp's sums += A · B; with g = lane / 4 and t = lane % 4, a lane has sums[4] of A's lines g, g, g + 8, g + 8 and B's columns 2t, 2t + 1, 2t, 2t + 1;
+//       words a[4] of A's lines g, g + 8, g, g + 8, and words b0, b1 of B's column g. The depth of word i of lane t is the same in a[2i], a[2i + 1] and b[i].
 //   @shuffle(value, lane), @ballot(test), @count_bits(word), @high_product(a, b), @atomic_add(at, value), @atomic_max(at, value)
 #pragma once
 #include <span>

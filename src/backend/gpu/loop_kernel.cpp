@@ -23,8 +23,9 @@ class ResidentKernel final : public Kernel {
     places_.resize(made_.operands.size());
     int products = 0;
     for (const LoopNest& nest : loop.nests) products += nest.product.has_value();
-    note_ = fmt::format("resident: {} blocks of {} threads, {} rows each, {} stages, {} products, {} weights of a thread in registers, {} bytes shared",
-                        blocks_, threads_, int64_t(loop.groups) * loop.rows_each, loop.stages, products, loop.weight_registers, made_.text.shared);
+    note_ = fmt::format("resident: {} blocks of {} threads, {} rows each, {} stages, {} products{}, {} weights of a thread in registers, {} bytes shared",
+                        blocks_, threads_, int64_t(loop.groups) * loop.rows_each, loop.stages, products, loop.matrix ? " on matrix units" : "",
+                        loop.weight_registers, made_.text.shared);
   }
 
   std::vector<KernelText> texts() const override { return {made_.text}; }

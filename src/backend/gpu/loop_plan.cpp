@@ -21,6 +21,7 @@ constexpr int64_t kNarrow = 16, kNarrowSum = 64;            // rows that one thr
 constexpr int kMostSlots = 128;                             // values of a thread in registers
 constexpr int kMostThreads = 512, kFullThreads = 256;       // of a block that exchanges values; that can use all registers
 constexpr int kMostSums = 32;                               // of a thread, for products
+constexpr int64_t kMatrixColumns = 64;                      // on matrix units: 8 warps, which can use all registers
 constexpr int64_t kReach = (int64_t(1) << 31) - (1 << 20);  // element numbers are 32 bits
 
 struct LoopRefusal {
@@ -82,13 +83,16 @@ TileGroup plain_store(const MatmulProblem& p, DType result) {
 
 class LoopPlanner {
  public:
-  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows) : scan_(scan), frame_(scan.loop->frame), body_(scan.loop->body), chip_(chip) {
-    loop_.rows = rows, loop_.reverse = frame_.reverse();
+  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows, bool matrix)
+      : scan_(scan), frame_(scan.loop->frame), body_(scan.loop->body), chip_(chip) {
+    loop_.rows = rows, loop_.reverse = frame_.reverse(), loop_.matrix = matrix;
   }
 
   std::vector<ResidentLoop> plan() {
     add_values();
     for (const ProgramKernel& kernel : body_.kernels) add(kernel);
+    if (loop_.matrix && std::none_of(loop_.nests.begin(), loop_.nests.end(), [](const LoopNest& n) { return n.product.has_value(); }))
+      refuse_loop("there are no products");
     choose_columns();
     find_places();
     order_stages();
@@ -193,7 +197,7 @@ class LoopPlanner {
     product.depth = p.depth, product.columns = p.columns;
     if (p.depth > 1) product.stride = stride(p.k, &MatmulLoop::a);
     const int64_t end = product.offset + product.stride * (p.depth - 1);
-    if (v.dtype != DType::f32 || (loop_.rows > 1 && stride(p.m, &MatmulLoop::a) != v.width) || std::min(product.offset, end) < 0 ||
+    if (!is_float(v.dtype) || (loop_.rows > 1 && stride(p.m, &MatmulLoop::a) != v.width) || std::min(product.offset, end) < 0 ||
         std::max(product.offset, end) >= v.width)
       refuse_loop("{}: a product reads other rows than its own", kernel.name);
     product.weights = weights.operand, product.dtype = right;
@@ -203,8 +207,51 @@ class LoopPlanner {
       add_nest(kernel, kernel.tiles[0], 2);
     else
       add_nest(kernel, plain_store(p, node.type().dtype), 2);
+    read_factor(product, left, kernel.name);
     loop_.nests.back().product = product;
-    loop_.values[size_t(product.value)].shared = true;
+  }
+
+  // Matrix units read rounded elements, which whoever computes a value stores; and a cast to them is such a rounding.
+  void read_factor(LoopProduct& product, DType left, const std::string& name) {
+    if (!loop_.matrix) {
+      loop_.values[size_t(product.value)].shared = true;
+      return;
+    }
+    product.format = format_of(left, product.dtype);
+    if (const auto wide = cast_of_.find(product.value); wide != cast_of_.end() && store_factor(wide->second, product.format))
+      product.value = wide->second;
+    else if (!store_factor(product.value, product.format))
+      refuse_loop("{}: a value is multiplied in two formats", name);
+  }
+  LoopFactor format_of(DType left, DType right) const {
+    if (left == right && left == DType::bf16) return LoopFactor::bf16;
+    if (left == right && left == DType::f16) return LoopFactor::f16;
+    if (chip_.f32_products == Precision::fp32) refuse_loop("matrix units do not multiply f32 numbers exactly");
+    return chip_.f32_products == Precision::bf16 ? LoopFactor::bf16 : LoopFactor::tf32;
+  }
+  // The two ends of a carry are in the same places.
+  bool store_factor(int value, LoopFactor format) {
+    LoopValue& v = loop_.values[size_t(value)];
+    std::vector<int> both = {value};
+    if (v.carry >= 0) both = {loop_.entering[size_t(v.carry)], loop_.leaving[size_t(v.carry)]};
+    for (int i : both)
+      if (loop_.values[size_t(i)].factor && loop_.values[size_t(i)].format != format) return false;
+    for (int i : both) loop_.values[size_t(i)].factor = true, loop_.values[size_t(i)].format = format;
+    return true;
+  }
+  // Remembers values that are other values of the loop in 16 bits, element by element.
+  void find_casts(const LoopNest& nest) {
+    for (const TileNode& store : nest.group.nodes) {
+      if (store.kind != Kind::store || size_of(store.dtype) != 2) continue;
+      const TileNode& cast = nest.group.nodes[size_t(store.in[0])];
+      if (cast.kind != Kind::elementwise || cast.op != Op::cast || cast.dtype != store.dtype) continue;
+      const TileNode& load = nest.group.nodes[size_t(cast.in[0])];
+      if (load.kind != Kind::load || load.dtype != DType::f32 || load.access == nest.group.accumulator) continue;
+      const TileAccess &from = nest.group.accesses[size_t(load.access)], &to = nest.group.accesses[size_t(store.access)];
+      const int wide = nest.accesses[size_t(load.access)].value, narrow = nest.accesses[size_t(store.access)].value;
+      if (wide < 0 || narrow < 0 || from.gather >= 0 || !from.bounds.empty() || from.offset != to.offset || !(from.strides == to.strides)) continue;
+      if (nest.group.domain.numel() == loop_.rows * loop_.values[size_t(narrow)].width && !nest.uniform) cast_of_[narrow] = wide;
+    }
   }
 
   void add_nest(const ProgramKernel& kernel, const TileGroup& group, size_t first_operand) {
@@ -235,6 +282,7 @@ class LoopPlanner {
       }
       nest.accesses.push_back(to);
     }
+    find_casts(nest);
     loop_.nests.push_back(std::move(nest));
   }
 
@@ -292,19 +340,22 @@ class LoopPlanner {
       widest = std::max(widest, n.points), widths.insert(n.points);
     }
     if (alone && widest <= kNarrow && sum <= kNarrowSum) return;  // a thread takes a row
+    if (loop_.matrix)
+      for (int64_t width : std::set<int64_t>(widths))
+        for (; width > kMatrixColumns && width % 2 == 0; width /= 2) widths.insert(width / 2);
     // The fewest exchanges, then the fewest idle threads, then the most threads.
     std::tuple<int64_t, int64_t, int64_t> best{INT64_MAX, 0, 0};
     for (int64_t columns : widths) {
-      if (columns < std::min<int64_t>(8, widest) || columns > 256) continue;
+      if (columns < std::min<int64_t>(8, widest) || columns > (loop_.matrix ? 2 * kMatrixColumns : 256)) continue;
       int64_t exchanges = 0, idle = 0;
       for (const LoopNest& n : loop_.nests) {
-        idle += (n.points + columns - 1) / columns * columns - n.points;
+        idle += (n.points + columns - 1) / columns * columns - n.points + (loop_.matrix && columns > kMatrixColumns ? n.points : 0);
         for (size_t a = 0; a < n.accesses.size(); ++a)
           exchanges += n.accesses[a].value >= 0 && !loop_.values[size_t(n.accesses[a].value)].uniform && !owns(n, n.group.accesses[a], columns);
       }
       best = std::min(best, {exchanges, idle, -columns});
     }
-    loop_.columns = std::get<0>(best) == INT64_MAX ? int(std::min<int64_t>(widest, 256)) : int(-std::get<2>(best));
+    loop_.columns = std::get<0>(best) == INT64_MAX ? int(std::min<int64_t>(widest, loop_.matrix ? kMatrixColumns : 256)) : int(-std::get<2>(best));
   }
 
   // Which values are in registers, which are exchanged.
@@ -412,7 +463,8 @@ class LoopPlanner {
     for (const LoopNest& n : loop_.nests) deepest = std::max({deepest, n.reduced, n.product ? (n.product->depth + 3) / 4 : 1});
     // The number of lanes decides the order of sums, so it depends on the step alone and not on the number of rows.
     set_lanes(1);
-    for (int lanes = 2; lanes <= 32 && lanes / 2 < deepest && loop_.threads() < kFullThreads; lanes *= 2) {
+    if (loop_.matrix) loop_.padded_columns = (loop_.columns + 7) / 8 * 8, loop_.groups = 4, loop_.rows_each = 2;
+    for (int lanes = 2; !loop_.matrix && lanes <= 32 && lanes / 2 < deepest && loop_.threads() < kFullThreads; lanes *= 2) {
       const int before = loop_.lanes;
       set_lanes(lanes);
       if (loop_.threads() > kMostThreads) {
@@ -424,13 +476,13 @@ class LoopPlanner {
     bool reduces = false;
     for (const LoopValue& v : loop_.values) slots += v.registers ? loop_.slots(v.width) : 0, carried += v.registers && v.carry >= 0 ? loop_.slots(v.width) : 0;
     for (const LoopNest& n : loop_.nests) sums += n.product ? loop_.slots(n.points) : 0, reduces |= n.reduced > 1;
-    while (loop_.rows_each < 8 && (loop_.rows + loop_.rows_each - 1) / loop_.rows_each > chip_.multiprocessors && 2 * loop_.rows_each * sums <= kMostSums)
+    while (!loop_.matrix && loop_.rows_each < 8 && (loop_.rows + loop_.rows_each - 1) / loop_.rows_each > chip_.multiprocessors && 2 * loop_.rows_each * sums <= kMostSums)
       loop_.rows_each *= 2;
     if (slots * loop_.rows_each > kMostSlots) refuse_loop("a thread has {} values of a row; at most {} stay in registers", slots, kMostSlots);
     loop_.ahead = reduces ? 1 : slots * loop_.rows_each > 24 ? 2 : 4;
     // How many registers a step needs besides weights is known only to the compiler: the most that weights can have, and two candidates with fewer.
     const int registers = loop_.threads() <= kFullThreads ? 255 : 128;
-    const int64_t most = registers - 44 - loop_.rows_each * (carried + sums);
+    const int64_t most = registers - 44 - loop_.rows_each * (carried + (loop_.matrix ? 2 : 1) * sums);
     budgets_.clear();
     for (int64_t less : {0, 24, 64}) budgets_.push_back(int(std::clamp<int64_t>(most - less, 0, weights_of_thread()) / 4 * 4));
     budgets_.erase(std::unique(budgets_.begin(), budgets_.end()), budgets_.end());
@@ -442,13 +494,14 @@ class LoopPlanner {
   const GpuChip& chip_;
   ResidentLoop loop_;
   std::unordered_map<NodeId, int> value_of_;
+  std::unordered_map<int, int> cast_of_;  // values in 16 bits, of values in 32
   std::vector<int> budgets_ = {0};  // registers for weights
 };
 
 }  // namespace
 
 bool ResidentLoop::exchanges() const {
-  return std::any_of(values.begin(), values.end(), [](const LoopValue& v) { return v.shared; });
+  return std::any_of(values.begin(), values.end(), [](const LoopValue& v) { return v.shared || v.factor; });
 }
 
 LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
@@ -462,10 +515,13 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
   // Every element a row of its own where the step allows it; else fewer and longer rows, down to those of the first axis.
   int64_t rows = shape.numel();
   for (int axes = shape.rank(); axes > 0 && out.loops.empty(); --axes) {
-    try {
-      out.loops = LoopPlanner(kernel, chip, rows).plan();
-    } catch (const LoopRefusal& refusal) {
-      out.refusal = refusal.why;
+    for (bool matrix : {true, false}) {
+      if (matrix && !chip.matrix_units) continue;
+      try {
+        for (ResidentLoop& loop : LoopPlanner(kernel, chip, rows, matrix).plan()) out.loops.push_back(std::move(loop));
+      } catch (const LoopRefusal& refusal) {
+        out.refusal = refusal.why;  // the last one: without matrix units
+      }
     }
     rows /= shape[axes - 1];
   }

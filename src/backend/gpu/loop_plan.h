@@ -10,6 +10,9 @@
 
 namespace ridge::gpu {
 
+// How a product's factors are rounded before they are multiplied.
+enum class LoopFactor : uint8_t { f32, tf32, bf16, f16 };
+
 // A value that a step computes or reads from the step before, as [rows, width].
 //
 // Element e of a row belongs to thread column e mod `columns`. A thread that reads only its own elements finds them in its registers; others are exchanged
@@ -22,6 +25,8 @@ struct LoopValue {
   bool uniform = false;       // one number for all rows, such as a time index: every thread computes it
   bool registers = true;      // every store is by the element's owner
   bool shared = false;        // some thread reads elements of others
+  bool factor = false;        // matrix units multiply it: its rounded elements are in shared memory too
+  LoopFactor format = LoopFactor::f32;  // of these
   int stage = -1;             // that has computed it
   int first = -1, last = -1;  // stages that first write and last read it
 };
@@ -40,6 +45,7 @@ struct LoopProduct {
   int64_t offset = 0, stride = 1, depth = 0, columns = 0;
   int weights = -1;  // operand of the scan
   DType dtype = DType::f32;
+  LoopFactor format = LoopFactor::f32;
   int64_t weight_offset = 0, depth_stride = 0, column_stride = 0;  // in elements
 };
 
@@ -65,7 +71,9 @@ struct ResidentLoop {
   std::vector<char> last, stack;       // by carry: results that are needed
   int stages = 1;
 
-  // A thread is (group of rows, column, lane). A group takes `rows_each` rows; lanes share the sums of a column.
+  // A thread is (group of rows, column, lane). A group takes `rows_each` rows; lanes share the sums of a column. On matrix units, a block takes 8 rows in
+  // groups of 2 and a warp 8 columns, so that a thread's sums of two slots of a column are a fragment of 16 lines of weights and 8 rows of the value.
+  bool matrix = false;
   int columns = 1, padded_columns = 1, lanes = 1, groups = 1, rows_each = 1;
   int ahead = 4;             // steps whose inputs are in registers; 1: those of the next step, in a long step
   int weight_registers = 0;  // per thread; the remaining weights are in shared memory
@@ -75,12 +83,14 @@ struct ResidentLoop {
   bool is_wide(const LoopNest& nest) const { return columns > 1 && !nest.product && slots(nest.points) > kMostSlotsOfNest; }
   static constexpr int kMostSlotsOfNest = 8;
   int slots(int64_t width) const { return int((width + columns - 1) / columns); }
-  int chunks(const LoopProduct& p) const { return int((p.depth + 4 * lanes - 1) / (4 * lanes)); }  // of four weights that a lane takes
-  bool exchanges() const;                                                                          // threads meet at barriers
+  int sharers() const { return matrix ? 4 : lanes; }  // threads that hold the weights of a column
+  static int chunk(LoopFactor f) { return f == LoopFactor::bf16 || f == LoopFactor::f16 ? 8 : 4; }  // weights in the 16 bytes that a thread takes at a time
+  int chunks(const LoopProduct& p) const { return int((p.depth + chunk(p.format) * sharers() - 1) / (chunk(p.format) * sharers())); }
+  bool exchanges() const;  // threads meet at barriers
 };
 
 struct LoopCandidates {
-  std::vector<ResidentLoop> loops;  // that differ in where weights are; the first ones may need more registers than there are
+  std::vector<ResidentLoop> loops;  // that differ in how they multiply and where weights are; some may need more registers than there are
   std::string refusal;              // why there is none
 };
 // `kernel` is the scan in the program that contains it.

@@ -97,8 +97,27 @@ class LoopWriter {
   int slots(int64_t width) const { return loop_.slots(width); }
   const LoopValue& value(int v) const { return loop_.values[size_t(v)]; }
   std::string row_in_block() const { return loop_.groups > 1 ? fmt::format("(group * {} + r)", loop_.rows_each) : "r"; }
+  // On matrix units, products take words of rounded numbers: of one or of two.
+  const char* word_type() const { return loop_.matrix ? "u32" : "float"; }
+  static std::string factor(LoopFactor format, const std::string& x, const std::string& y = "0.f") {
+    switch (format) {
+      case LoopFactor::f32: break;
+      case LoopFactor::tf32: return fmt::format("@tf32(float_bits({}))", x);
+      case LoopFactor::bf16: return fmt::format("@bf16_pair({}, {})", x, y);
+      case LoopFactor::f16: return fmt::format("@f16_pair({}, {})", x, y);
+    }
+    return x;
+  }
+  static const char* factor_type(LoopFactor format) { return ResidentLoop::chunk(format) == 8 ? "u16" : "u32"; }
+  // Stores the element of the thread's row r in its group of two.
+  std::string store_factor(int v, const std::string& element, const std::string& x) const {
+    const int64_t pitch = shared_.factors.pitch[size_t(v)] * ResidentLoop::chunk(value(v).format) / 4,
+                  gap = LoopShared::kPairGap * ResidentLoop::chunk(value(v).format) / 4;
+    const std::string word = factor(value(v).format, x);
+    return fmt::format("factor{}[group * {} + r * {} + {}] = ({}){}", v, 2 * pitch + gap, pitch, element, factor_type(value(v).format), word);
+  }
   std::string in_shared(int v, const std::string& element) const {
-    return fmt::format("shared{}[{} * {} + {}]", v, row_in_block(), shared_.pitch[size_t(v)], element);
+    return fmt::format("shared{}[{} * {} + {}]", v, row_in_block(), shared_.values.pitch[size_t(v)], element);
   }
   // The conditions under which column n has an element in slot j of `width`; empty: always.
   std::string inside_row(int64_t width) const {
@@ -271,7 +290,7 @@ class LoopWriter {
     if (loop_.is_wide(nest)) {
       const int threads = loop_.padded_columns * loop_.lanes;
       line("@unroll 2");
-      open(fmt::format("for (int e = thread % {}; e < {}; e += {}) {{", threads, (nest.points + threads - 1) / threads * threads, threads));
+      open(fmt::format("for (int e = n * {} + lane; e < {}; e += {}) {{", loop_.lanes, (nest.points + threads - 1) / threads * threads, threads));
       coordinates(nest, nest.row_axes, nest.point_axes, "e");
       return;
     }
@@ -297,10 +316,13 @@ class LoopWriter {
     if (shared_.bytes > 0) line("@dynamic_shared;");
     line("@global Fault* fault = args.fault;");
     line("const int steps = (int)args.steps, rows = (int)args.rows, thread = (int)@thread;");
-    line(fmt::format("const int lane = thread % {}, n = thread / {} % {}, group = thread / {};", loop_.lanes, loop_.lanes, loop_.padded_columns,
-                     loop_.lanes * loop_.padded_columns));
+    if (loop_.matrix)
+      line("const int lane = 0, n = thread / 4, group = thread % 4, sharer = group;");
+    else
+      line(fmt::format("const int lane = thread % {}, n = thread / {} % {}, group = thread / {}, sharer = lane;", loop_.lanes, loop_.lanes,
+                       loop_.padded_columns, loop_.lanes * loop_.padded_columns));
     line(fmt::format("const int first_row = ((int)@block * {} + group) * {};", loop_.groups, loop_.rows_each));
-    line("(void)fault, (void)lane, (void)n, (void)group, (void)thread;");
+    line("(void)fault, (void)lane, (void)n, (void)group, (void)thread, (void)sharer;");
   }
 
   void load_weights() {
@@ -309,23 +331,27 @@ class LoopWriter {
       if (!loop_.nests[i].product) continue;
       const LoopProduct& p = *loop_.nests[i].product;
       const int all = loop_.chunks(p), kept = in_registers_[i], s = slots(p.columns);
-      if (kept > 0) line(fmt::format("float weight{}[{}][{}];", i, s, 4 * kept));
+      const int per = ResidentLoop::chunk(p.format), sharers = loop_.sharers();
+      if (kept > 0) line(fmt::format("{} weight{}[{}][{}];", word_type(), i, s, 4 * kept));
       if (kept < all) line(fmt::format("@in_shared Quad* const far{} = (@in_shared Quad*)(shared_memory + {});", i, at));
       at += int64_t(s) * (all - kept) * loop_.threads() * 16;
       open("{");
       line(fmt::format("@global const {}* from = {} + {};", TileWriter::memory(p.dtype), address(p.weights, p.dtype, nullptr), p.weight_offset));
-      // Four neighbours along the depth; the lanes of a column take turns, so that they read neighbouring words of a value.
-      auto weight = [&](const char* q) {
-        std::string live = fmt::format("k + {} < {}", q, p.depth);
-        live = both(live, inside_row(p.columns));
-        return fmt::format("load_one(from + ((k + {}) * {} + (j * {} + n) * {}), {})", q, p.depth_stride, loop_.columns, p.column_stride, live);
+      // Four words of neighbours along the depth; the threads of a column take turns, so that they read neighbouring words of a value.
+      auto weight = [&](const std::string& q) {
+        auto one = [&](const std::string& e) {
+          const std::string live = both(fmt::format("k + {} < {}", e, p.depth), inside_row(p.columns));
+          return fmt::format("load_one(from + ((k + {}) * {} + (j * {} + n) * {}), {})", e, p.depth_stride, loop_.columns, p.column_stride, live);
+        };
+        return per == 4 ? factor(p.format, one(q)) : factor(p.format, one("2 * " + q), one("2 * " + q + " + 1"));
       };
+      const std::string first = fmt::format("const int k = (i * {} + sharer) * {};", sharers, per);
       line("@unroll");
       open(fmt::format("for (int j = 0; j < {}; ++j) {{", s));
       if (kept > 0) {
         line("@unroll");
         open(fmt::format("for (int i = 0; i < {}; ++i) {{", kept));
-        line(fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes));
+        line(first);
         line("@unroll");
         line(fmt::format("for (int q = 0; q < 4; ++q) weight{}[j][4 * i + q] = {};", i, weight("q")));
         close();
@@ -333,7 +359,7 @@ class LoopWriter {
       if (kept < all) {
         line("@unroll 1");
         open(fmt::format("for (int i = {}; i < {}; ++i) {{", kept, all));
-        line(fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes));
+        line(first);
         line(fmt::format("Quad w;"));
         line(fmt::format("w.x = {};", weight("0"))), line(fmt::format("w.y = {};", weight("1")));
         line(fmt::format("w.z = {};", weight("2"))), line(fmt::format("w.w = {};", weight("3")));
@@ -350,9 +376,16 @@ class LoopWriter {
       const LoopValue& x = value(int(v));
       if (!x.shared) continue;
       const char* type = TileWriter::type(x.dtype);
-      const std::string turn = x.carry < 0 ? "" : fmt::format(" + ({}{} & 1) * {}", t, x.entering ? "" : " + 1", shared_.copy[v]);
-      line(fmt::format("@in_shared {}* const shared{} = (@in_shared {}*)(shared_memory + {}){};", type, v, type, shared_.at[v], turn));
+      const std::string turn = x.carry < 0 ? "" : fmt::format(" + ({}{} & 1) * {}", t, x.entering ? "" : " + 1", shared_.values.copy[v]);
+      line(fmt::format("@in_shared {}* const shared{} = (@in_shared {}*)(shared_memory + {}){};", type, v, type, shared_.values.at[v], turn));
     }
+    for (size_t v = 0; v < loop_.values.size(); ++v)
+      if (value(int(v)).factor) line(factor_pointer(v, value(int(v)).carry < 0 ? "" : fmt::format("({}{} & 1)", t, value(int(v)).entering ? "" : " + 1")));
+  }
+  std::string factor_pointer(size_t v, const std::string& copy) const {
+    const char* type = factor_type(value(int(v)).format);
+    const std::string turn = copy.empty() ? "" : fmt::format(" + {} * {}", copy, 4 * shared_.factors.copy[v]);
+    return fmt::format("@in_shared {}* const factor{} = (@in_shared {}*)(shared_memory + {}{});", type, v, type, shared_.factors.at[v], turn);
   }
 
   void load_carries() {
@@ -363,13 +396,15 @@ class LoopWriter {
       open("{");
       if (x.shared)
         line(fmt::format("@in_shared {}* const shared{} = (@in_shared {}*)(shared_memory + {});", TileWriter::type(x.dtype), v, TileWriter::type(x.dtype),
-                         shared_.at[size_t(v)]));
+                         shared_.values.at[size_t(v)]));
+      if (x.factor) line(factor_pointer(size_t(v), ""));
       line(fmt::format("@global const {}* from = {};", TileWriter::memory(x.dtype), address(int(c), x.dtype, nullptr)));
       const std::string inside = inside_row(x.width);
       std::string put =
           fmt::format("{{ const {} x = load_one(from + (row * {} + {}), {});", TileWriter::type(x.dtype), x.width, element_of_slot(), both("live", inside));
       if (x.registers) put += fmt::format(" value{}[r][j] = x;", v);
       if (x.shared) put += fmt::format(" if ({}) {} = x;", either(both(one_lane(), inside)), in_shared(v, element_of_slot()));
+      if (x.factor) put += fmt::format(" if ({}) {};", either(inside), store_factor(v, element_of_slot(), "x"));
       each_element(x.width, put + " }");
       close();
     }
@@ -430,7 +465,7 @@ class LoopWriter {
       for (size_t i : left)
         if (source(i) == source(left[0])) now.push_back(i);
       std::erase_if(left, [&](size_t i) { return std::find(now.begin(), now.end(), i) != now.end(); });
-      multiply(now);
+      loop_.matrix ? multiply_matrix(now) : multiply(now);
     }
   }
 
@@ -494,6 +529,84 @@ class LoopWriter {
         line("@unroll");
         line(fmt::format("  for (int r = 0; r < {}; ++r) sum{}[j][r] = joined_lanes<Sum, {}>(sum{}[j][r]);", rows, i, loop_.lanes, i));
       }
+  }
+
+  // The same by a warp for 8 rows: its lines of weights are pairs of slots of its columns, whichever product they belong to.
+  void multiply_matrix(const std::vector<size_t>& nests) {
+    struct Line {
+      size_t nest;
+      int slot;
+    };
+    std::vector<Line> lines;
+    for (size_t i : nests) {
+      line(fmt::format("float sum{}[{}][2];", i, slots(loop_.nests[i].points)));
+      for (int j = 0; j < slots(loop_.nests[i].points); ++j) lines.push_back({i, j});
+    }
+    const LoopProduct& p = *loop_.nests[nests[0]].product;
+    const int all = loop_.chunks(p), tiles = int(lines.size() + 1) / 2, chains = all == 1 || tiles > 1 ? 2 : 4;
+    const char* kind = p.format == LoopFactor::tf32 ? "tf32" : p.format == LoopFactor::bf16 ? "bf16" : "f16";
+    open("{");
+    line(fmt::format("float tile[{}][{}][4] = {{}};", tiles, chains));
+    line("@unroll");
+    open(fmt::format("for (int i = 0; i < {}; ++i) {{", all));
+    load_factor(p, all);
+    for (int tile = 0; tile < tiles; ++tile) {
+      open("{");
+      for (int half = 0; half < 2; ++half) {
+        const char name = half ? 'y' : 'x';
+        if (size_t(2 * tile + half) == lines.size()) {
+          line("const u32 y[4] = {0, 0, 0, 0};");
+          continue;
+        }
+        const auto [nest, slot] = lines[size_t(2 * tile + half)];
+        const int kept = in_registers_[nest];
+        line(fmt::format("u32 {}[4];", name));
+        std::string near, far = fmt::format("const Quad w = far{}[({} * {} + i - {}) * {} + thread]; ", nest, slot, all - kept, kept, loop_.threads());
+        for (int q = 0; q < 4; ++q) {
+          near += fmt::format("{}[{}] = weight{}[{}][4 * {} + {}]; ", name, q, nest, slot, kept < all ? fmt::format("(i < {} ? i : 0)", kept) : "i", q);
+          far += fmt::format("{}[{}] = w.{}; ", name, q, "xyzw"[q]);
+        }
+        line(kept == all ? near : kept == 0 ? far : fmt::format("if (i < {}) {{ {}}} else {{ {}}}", kept, near, far));
+      }
+      for (int half = 0; half < 2; ++half) {
+        line(fmt::format("const u32 a{}[4] = {{x[{}], y[{}], x[{}], y[{}]}};", half, 2 * half, 2 * half, 2 * half + 1, 2 * half + 1));
+        line(fmt::format("@multiply_{}(tile[{}][(2 * i + {}) % {}], a{}, b[{}], b[{}]);", kind, tile, half, chains, half, 2 * half, 2 * half + 1));
+      }
+      close();
+    }
+    close();
+    for (size_t l = 0; l < lines.size(); ++l)
+      for (int r = 0; r < 2; ++r) {
+        auto chain = [&](int c) { return fmt::format("tile[{}][{}][{}]", l / 2, c, l % 2 * 2 + size_t(r)); };
+        line(fmt::format("sum{}[{}][{}] = {} + {}{};", lines[l].nest, lines[l].slot, r, chain(0), chain(1),
+                         chains == 4 ? fmt::format(" + ({} + {})", chain(2), chain(3)) : ""));
+      }
+    close();
+  }
+
+  // Words b[4] of chunk i of the value that products multiply: of row lane / 4 of the block, elements that the lane's weights belong to.
+  void load_factor(const LoopProduct& p, int all) {
+    const int per = ResidentLoop::chunk(p.format), in_word = per / 4;
+    const int64_t pitch = shared_.factors.pitch[size_t(p.value)];
+    line(fmt::format("const int k = (i * 4 + sharer) * {};", per));
+    line(fmt::format("@in_shared const {0}* const from = factor{1} + (n % 8 * {2} + n % 8 / 2 * {3}){4};", factor_type(p.format), p.value, pitch * in_word,
+                     LoopShared::kPairGap * in_word, p.offset ? fmt::format(" + {}", p.offset) : ""));
+    line("u32 b[4];");
+    if (p.stride == 1 && p.offset % per == 0) {
+      line("const Quad h = *(@in_shared const Quad*)(from + k);");
+      line("b[0] = h.x, b[1] = h.y, b[2] = h.z, b[3] = h.w;");
+      if (p.depth % (per * 4) == 0) return;
+      open(fmt::format("if (i == {}) {{", all - 1));
+      for (int q = 0; q < 4; ++q) {
+        line(fmt::format("if (k + {} >= {}) b[{}] = 0;", q * in_word, p.depth, q));
+        if (in_word == 2 && p.depth % 2 != 0) line(fmt::format("if (k + {} >= {}) b[{}] &= 0xffffu;", q * in_word + 1, p.depth, q));
+      }
+      close();
+      return;
+    }
+    auto element = [&](int e) { return fmt::format("(k + {} < {} ? (u32)from[(k + {}) * {}] : 0u)", e, p.depth, e, p.stride); };
+    for (int q = 0; q < 4; ++q)
+      line(fmt::format("b[{}] = {}{};", q, element(in_word * q), in_word == 2 ? fmt::format(" | {} << 16", element(2 * q + 1)) : ""));
   }
 
   // ---- one nest ----
@@ -647,12 +760,14 @@ class LoopWriter {
       const std::string from = TileWriter::rounded(x.dtype, out.value(node.in[0]));
       if (x.registers) out.line(fmt::format("value{}[r][{}] = {};", to.value, loop_.columns == 1 ? element : fmt::format("j + {}", to.shift), from));
       if (x.shared) out.line(fmt::format("if ({}) {} = {};", either(both(lane, inside_points(nest))), in_shared(to.value, "(" + element + ")"), from));
+      if (x.factor) out.line(fmt::format("if ({}) {};", either(inside_points(nest)), store_factor(to.value, element, from)));
     }
     if (to.operand >= 0) out.store(n, both("here", lane));
   }
 
   LoopText finish() {
-    std::string text = "typedef int I;\nstruct @aligned(16) Quad { float x, y, z, w; };\n";
+    std::string text = loop_.matrix ? "@matrix_units\n" : "";
+    text += fmt::format("typedef int I;\nstruct @aligned(16) Quad {{ {} x, y, z, w; }};\n", word_type());
     text += "struct Moving { @global void* at; i64 step; };\n";
     text += fmt::format("struct Args {{ @global Fault* fault; i64 steps, rows; Moving p[{}]; }};\n", std::max<size_t>(operands_.size(), 1));
     // One block per multiprocessor: all registers are for its threads.
@@ -687,34 +802,48 @@ std::vector<int> chunks_in_registers(const ResidentLoop& loop) {
 LoopShared loop_shared(const ResidentLoop& loop) {
   LoopShared out;
   const size_t count = loop.values.size();
-  out.at.assign(count, -1), out.pitch.assign(count, 0), out.copy.assign(count, 0);
+  for (LoopShared::Places* p : {&out.values, &out.factors}) p->at.assign(count, -1), p->pitch.assign(count, 0), p->copy.assign(count, 0);
   const int64_t rows = int64_t(loop.groups) * loop.rows_each;
-  auto reserve = [&](size_t v, int64_t copies) {
-    out.at[v] = out.bytes, out.copy[v] = copies > 1 ? rows * out.pitch[v] : 0;
-    out.bytes += (copies * rows * out.pitch[v] * (loop.values[v].dtype == DType::i64 ? 8 : 4) + 15) / 16 * 16;
-  };
-  for (size_t v = 0; v < count; ++v) out.pitch[v] = (loop.values[v].width + 3) / 4 * 4;
-  for (const LoopNest& nest : loop.nests)  // lanes read whole chunks, also beyond the last element
-    if (nest.product && nest.product->stride == 1) {
-      int64_t& pitch = out.pitch[size_t(nest.product->value)];
-      pitch = std::max<int64_t>(pitch, (nest.product->offset + int64_t(loop.chunks(*nest.product)) * 4 * loop.lanes + 3) / 4 * 4);
-    }
-  for (size_t c = 0; c < loop.carries; ++c) {
-    const size_t in = size_t(loop.entering[c]), out_value = size_t(loop.leaving[c]);
-    if (!loop.values[in].shared) continue;
-    out.pitch[in] = out.pitch[out_value] = std::max(out.pitch[in], out.pitch[out_value]);
-    reserve(in, 2);
-    out.at[out_value] = out.at[in], out.copy[out_value] = out.copy[in];
+  auto words = [](LoopFactor format, int64_t elements) { return (elements * 4 + ResidentLoop::chunk(format) - 1) / ResidentLoop::chunk(format); };
+  for (size_t v = 0; v < count; ++v) {
+    out.values.pitch[v] = (loop.values[v].width + 3) / 4 * 4;
+    out.factors.pitch[v] = words(loop.values[v].format, loop.values[v].width);
   }
-  // Values of a step share memory if no stage needs both: a barrier lies between the last reader of one and the writer of the other.
+  for (const LoopNest& nest : loop.nests)  // threads read whole chunks, also beyond the last element
+    if (nest.product && nest.product->stride == 1) {
+      const LoopProduct& p = *nest.product;
+      const int64_t end = p.offset + int64_t(loop.chunks(p)) * ResidentLoop::chunk(p.format) * loop.sharers();
+      int64_t& pitch = (loop.matrix ? out.factors : out.values).pitch[size_t(p.value)];
+      pitch = std::max<int64_t>(pitch, loop.matrix ? words(p.format, end) : (end + 3) / 4 * 4);
+    }
+  for (int64_t& pitch : out.factors.pitch) pitch = (pitch + 15) / 32 * 32 + 16;
   struct Piece {
     size_t value;
+    bool factor;
     int64_t bytes;
   };
+  auto piece = [&](size_t v, bool factor) -> Piece {
+    if (factor) return {v, true, rows / 2 * (2 * out.factors.pitch[v] + LoopShared::kPairGap) * 4};
+    return {v, false, (rows * out.values.pitch[v] * (loop.values[v].dtype == DType::i64 ? 8 : 4) + 15) / 16 * 16};
+  };
+  auto places = [&](bool factor) -> LoopShared::Places& { return factor ? out.factors : out.values; };
+  for (size_t c = 0; c < loop.carries; ++c)
+    for (bool factor : {false, true}) {
+      const size_t from = size_t(loop.entering[c]), to = size_t(loop.leaving[c]);
+      if (factor ? !loop.values[from].factor : !loop.values[from].shared) continue;
+      LoopShared::Places& p = places(factor);
+      p.pitch[from] = p.pitch[to] = std::max(p.pitch[from], p.pitch[to]);
+      const int64_t bytes = piece(from, factor).bytes;
+      p.at[from] = p.at[to] = out.bytes, out.bytes += 2 * bytes;
+      p.copy[from] = p.copy[to] = bytes / (!factor && loop.values[from].dtype == DType::i64 ? 8 : 4);
+    }
+  // Values of a step share memory if no stage needs both: a barrier lies between the last reader of one and the writer of the other.
   std::vector<Piece> pieces, placed;
   for (size_t v = 0; v < count; ++v)
-    if (const LoopValue& x = loop.values[v]; x.shared && x.carry < 0)
-      pieces.push_back({v, (rows * out.pitch[v] * (x.dtype == DType::i64 ? 8 : 4) + 15) / 16 * 16});
+    if (const LoopValue& x = loop.values[v]; x.carry < 0) {
+      if (x.shared) pieces.push_back(piece(v, false));
+      if (x.factor) pieces.push_back(piece(v, true));
+    }
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.bytes > b.bytes; });
   const int64_t begin = out.bytes;
   for (const Piece& p : pieces) {
@@ -724,12 +853,12 @@ LoopShared loop_shared(const ResidentLoop& loop) {
       moved = false;
       for (const Piece& other : placed) {
         const LoopValue& y = loop.values[other.value];
-        const int64_t there = out.at[other.value];
+        const int64_t there = places(other.factor).at[other.value];
         if (x.first > y.last || y.first > x.last || at >= there + other.bytes || there >= at + p.bytes) continue;
         at = there + other.bytes, moved = true;
       }
     }
-    out.at[p.value] = at, out.bytes = std::max(out.bytes, at + p.bytes);
+    places(p.factor).at[p.value] = at, out.bytes = std::max(out.bytes, at + p.bytes);
     placed.push_back(p);
   }
   out.weights = out.bytes;

@@ -9,10 +9,15 @@ namespace ridge::gpu {
 
 // A block's shared memory: values that threads exchange (carries twice: a step reads one copy and writes the other), then weights.
 struct LoopShared {
-  std::vector<int64_t> at;     // by value: bytes from the start; -1: not there
-  std::vector<int64_t> pitch;  // by value: elements from one row to the next
-  std::vector<int64_t> copy;   // by value: elements from one copy to the other; 0: one copy
+  struct Places {                // by value
+    std::vector<int64_t> at;     // bytes from the start; -1: not there
+    std::vector<int64_t> pitch;  // elements from one row to the next; of factors: words, and kPairGap more between pairs of rows
+    std::vector<int64_t> copy;   // elements (of factors: words) from one copy to the other; 0: one copy
+  };
+  Places values, factors;
   int64_t weights = 0, bytes = 0;
+  // With a pitch of 16 words, modulo all 32 banks, the words that a warp's lanes store at a time, or load 16 bytes of, are in different banks.
+  static constexpr int kPairGap = 8;
 };
 LoopShared loop_shared(const ResidentLoop& loop);
 
