@@ -144,6 +144,8 @@ std::vector<LoopRow> loop_formulas() {
       {"scan/indrnn-skip-128x64x128", 128, [](Builder& b) { return independent_units(b, 128, 64, 128); }},
       {"scan/oscillator-128x64x64", 128, [](Builder& b) { return oscillator(b, 128, 64, 64); }},
       {"scan/cfc-64-16-8-64-64x2", 16, [](Builder& b) { return closed_form(b, 16, 64, 8, 64, 64, 2); }},
+      {"scan/cfc-64-128-8-64-64x2", 128, [](Builder& b) { return closed_form(b, 128, 64, 8, 64, 64, 2); }},
+      {"scan/cfc-256-64-32-256-256x2", 64, [](Builder& b) { return closed_form(b, 64, 256, 32, 256, 256, 2); }},
       {"scan/cfc-64-32-8-64-128x1", 32, [](Builder& b) { return closed_form(b, 32, 64, 8, 64, 128, 1); }},
       {"scan/lstm-64-128-8-128", 128, [](Builder& b) { return lstm(b, 128, 64, 8, 128, false); }},
       {"scan/peephole-lstm-64-128-8-64", 128, [](Builder& b) { return lstm(b, 128, 64, 8, 64, true); }},

@@ -11,9 +11,8 @@ namespace {
 
 // How the loops of a program run on an H200: one line each.
 std::vector<std::string> loop_notes(const Loop& loop, Precision products = Precision::fp32) {
-  cuda::Chip chip = cuda::chip_for(9, 0);
-  chip.f32_products = products;
-  PlanBackend backend(chip);
+  PlanBackend backend(cuda::chip_for(9, 0));
+  backend.use_f32_products(products);
   CompileOptions options(backend);
   const std::string dump = Executable(loop.graph, loop.inputs, loop.results, options).dump();
   std::vector<std::string> notes;
@@ -86,6 +85,30 @@ TEST_F(GpuLoops, WithProductsOnMatrixUnits) {
       Gpu::the().backend().use_f32_products(Precision::fp32);
     }
   }
+}
+
+// Weights that one multiprocessor does not hold: four blocks have some columns each, and store what they compute in all of them.
+TEST_F(GpuLoops, WithWeightsInSeveralBlocks) {
+  using Nodes = LoopCase::Nodes;
+  const Type row = floats({9, 400});
+  LoopCase c{"wide layer",
+             {row},
+             {row},
+             {floats({400, 400})},
+             [](Builder& b, const Nodes& c, const Nodes& x, const Nodes& w) {
+               const NodeId h = b.unary(Op::tanh, b.add(b.mul(b.matmul(c[0], w[0]), 0.05), x[0]));
+               return LoopCase::Next{{h}, {h}};
+             },
+             2,
+             true,
+             true};
+  const Loop loop = make_case_loop(c, true);
+  const std::vector<std::string> notes = loop_notes(loop, Precision::tf32);
+  ASSERT_EQ(notes.size(), 2u);
+  for (const std::string& note : notes) EXPECT_NE(note.find("on matrix units of 4 blocks"), std::string::npos) << note;
+  Gpu::the().backend().use_f32_products(Precision::tf32);
+  check(loop, c.steps, c.name, 0x1p-13);
+  Gpu::the().backend().use_f32_products(Precision::fp32);
 }
 
 // The loop is one launch, however many steps it has.

@@ -18,12 +18,12 @@ struct Sequences {
 };
 
 // The notes on loops of a training step.
-std::vector<std::string> loops_of(const CircuitArgs& args, int64_t batch, int64_t steps) {
+std::vector<std::string> loops_of(const CircuitArgs& args, int64_t batch, int64_t steps, Precision precision = Precision::fp32) {
   Sequences net(args);
   auto backend = std::make_shared<PlanBackend>(cuda::chip_for(9, 0));
   detail::EagerDevice device{{}, "plan", backend, nullptr, nullptr};
   StepOptions options;
-  options.micro = batch, options.evaluation = false;
+  options.micro = batch, options.evaluation = false, options.precision = precision;
   compile_step(step(net, adamw({.lr = 1e-3}), [&net](const std::vector<Tensor>& b) { return mse(net(b[0]), b[1]); }),
                {{{batch, steps, args.inputs}}, {{batch, steps, 4}}}, options, device);
   std::vector<std::string> notes;
@@ -50,12 +50,26 @@ TEST(CudaCircuits, TrainWithOneKernelPerLoop) {
                                               {"mingru", args("mingru", 64), 64, 20},
                                               {"ctrnn", args("ctrnn", 64), 64, 20}}) {
     const std::vector<std::string> notes = loops_of(a, batch, steps);
-    EXPECT_EQ(notes.size() % 2, 0u) << name;
-    EXPECT_GE(notes.size(), 2u) << name;
+    EXPECT_EQ(notes.size(), 2u) << name;  // one for each direction
     if (std::getenv("TEST_PRINT"))
       for (const std::string& note : notes) fmt::print("{}: {}\n", name, note);
     for (const std::string& note : notes) EXPECT_NE(note.find(" steps: resident"), std::string::npos) << name << ": " << note;
   }
+}
+
+// With factors of fewer bits, each loop has a kernel on matrix units, the first of its candidates.
+TEST(CudaCircuits, MultiplyOnMatrixUnits) {
+  CircuitArgs layers, lstm;
+  layers.cell = "cfc", layers.backbone_units = 64, layers.backbone_layers = 2, lstm.cell = "lstm";
+  layers.inputs = lstm.inputs = 8, layers.units = 64, lstm.units = 128;
+  for (Precision precision : {Precision::tf32, Precision::bf16, Precision::fp16})
+    for (const CircuitArgs& a : {layers, lstm}) {
+      const std::vector<std::string> notes = loops_of(a, 64, 16, precision);
+      EXPECT_EQ(notes.size(), 2u) << a.cell;
+      if (std::getenv("TEST_PRINT"))
+        for (const std::string& note : notes) fmt::print("{} {}: {}\n", a.cell, name(precision), note);
+      for (const std::string& note : notes) EXPECT_NE(note.find("on matrix units"), std::string::npos) << a.cell << ", " << name(precision) << ": " << note;
+    }
 }
 
 }  // namespace

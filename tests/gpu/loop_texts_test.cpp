@@ -3,6 +3,7 @@
 
 #include "backend/gpu/loop_kernel.h"
 #include "bench/loop_rows.h"
+#include "compile/autocast.h"
 #include "compile/pipeline.h"
 #include "support/nvrtc.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 class LoopTexts : public NvrtcTest {};
 
-// The loops of the benchmark's rows, forward and backward.
+// The loops of the benchmark's rows, forward and backward; and with factors of fewer bits, on matrix units.
 TEST_F(LoopTexts, CompileWithoutSpills) {
   struct Candidates {
     std::string name;
@@ -20,23 +21,28 @@ TEST_F(LoopTexts, CompileWithoutSpills) {
   std::vector<Job> jobs;
   std::vector<Candidates> loops;
   std::vector<std::string> notes;
-  for (const cuda::Chip& chip : all_chips()) {
+  for (cuda::Chip chip : all_chips()) {
     if (!chip.wgmma() && !is_set("RIDGE_FULL")) continue;
-    for (const bench::LoopRow& row : bench::loop_formulas()) {
-      Graph graph;
-      Builder b(graph);
-      const bench::Formula f = row.trace(b);
-      const Program program = compile_graph(graph, f.inputs, f.outputs, {}, {});
-      for (const ProgramKernel& kernel : program.kernels) {
-        if (!kernel.loop) continue;
-        const size_t first = jobs.size();
-        for (const auto& candidate : gpu::make_loop_kernels(kernel, chip).kernels)
-          jobs.push_back({candidate->texts()[0], chip.target()}), notes.push_back(candidate->note());
-        if (jobs.size() > first) loops.push_back({row.name + " " + chip.target(), first, jobs.size()});
+    for (Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      chip.f32_products = precision == Precision::tf32 ? precision : Precision::fp32;
+      for (const bench::LoopRow& row : bench::loop_formulas()) {
+        Graph graph;
+        Builder b(graph);
+        bench::Formula f = row.trace(b);
+        if (precision == Precision::bf16) f.outputs = autocast(graph, f.outputs, DType::bf16);
+        const Program program = compile_graph(graph, f.inputs, f.outputs, {}, {});
+        for (const ProgramKernel& kernel : program.kernels) {
+          if (!kernel.loop) continue;
+          const size_t first = jobs.size();
+          for (const auto& candidate : gpu::make_loop_kernels(kernel, chip).kernels)
+            if (precision == Precision::fp32 || candidate->note().find("on matrix units") != std::string::npos)
+              jobs.push_back({candidate->texts()[0], chip.target()}), notes.push_back(candidate->note());
+          if (jobs.size() > first) loops.push_back({fmt::format("{} {} {}", row.name, name(precision), chip.target()), first, jobs.size()});
+        }
       }
     }
   }
-  EXPECT_GE(loops.size(), 15u);
+  EXPECT_GE(loops.size(), 35u);
   const std::vector<Cubin::Use> uses = compile(jobs, is_set("RIDGE_FULL") ? ".full" : "");
   for (const Candidates& loop : loops) {
     bool fits = false;

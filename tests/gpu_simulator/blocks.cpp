@@ -77,7 +77,7 @@ void prepare(Context& context, char* stack, void (*begin)()) {
 #endif
 
 enum class Waits { no, barrier, warp };
-enum Barrier { kSync, kSyncOr, kSyncAnd, kSyncCount, kNamed };
+enum Barrier { kSync, kSyncOr, kSyncAnd, kSyncCount, kNamed, kCluster };
 enum Meeting { kMeet, kShuffle, kShuffleXor, kShuffleUp, kShuffleDown, kBallot, kExchange, kMatch };
 
 struct Fiber {
@@ -95,7 +95,8 @@ struct Request {  // from a thread that synchronizes with its warp
 
 struct Thread {
   Index at;
-  int number = 0;
+  int number = 0;  // in the block, or in the cluster
+  unsigned rank = 0;  // of its block in the cluster
   bool live = false;
   Waits waits = Waits::no;
   int barrier = 0, barrier_kind = 0;
@@ -125,7 +126,9 @@ struct Machine {
   size_t ready_at = 0;
   Gathering barriers[kMaxNamed];
   const Launch* launch = nullptr;
-  Index block;
+  Index block;  // the first one of a cluster
+  unsigned char* shared = nullptr;
+  size_t shared_of_block = 0;
   std::string trouble;
   long long ticks = 0;
 };
@@ -244,10 +247,17 @@ bool settle_warp(Thread& thread) {
   return true;
 }
 
-void begin_thread(Thread& thread) {
+void go_on(Thread& thread) {
+  const ModuleTable& module = *machine.launch->module;
   machine.current = &thread;
+  *module.thread = thread.at, *module.block = machine.block;
+  module.block->x += thread.rank;
+  *module.shared_memory = machine.shared + thread.rank * machine.shared_of_block;
+}
+
+void begin_thread(Thread& thread) {
   thread.fiber = machine.on;
-  *machine.launch->module->thread = thread.at;
+  go_on(thread);
 }
 
 void end_thread(Thread& thread) {
@@ -286,14 +296,14 @@ void wait_here(Waits waits) {
   thread.waits = waits;
   machine.current = nullptr;
   leave();
-  machine.current = &thread;
-  *machine.launch->module->thread = thread.at;
+  go_on(thread);
 }
 
 unsigned barrier(int kind, int id, int threads, unsigned value) {
   ++machine.ticks;
   if (id < 0 || id >= kMaxNamed) give_up("a barrier's number is " + std::to_string(id));
   if (kind == kNamed && (threads <= 0 || threads % kWarp != 0)) give_up("a named barrier waits for " + std::to_string(threads) + " threads");
+  if ((kind == kCluster) != (machine.launch->entry->cluster > 1)) give_up("a cluster's threads meet at a block's barrier, or a block's at a cluster's");
   Thread& thread = *machine.current;
   Gathering& g = machine.barriers[id];
   if (g.waiting.empty()) g.kind = kind, g.expected = threads, g.sum = 0;
@@ -331,6 +341,11 @@ void fail(const char* words) { give_up(words); }
 int lane() { return machine.current->number % kWarp; }
 unsigned active() { return machine.alive[size_t(machine.current->number / kWarp)]; }
 long long clock() { return ++machine.ticks; }
+unsigned cluster_rank() { return machine.current->rank; }
+void* cluster_address(void* at, unsigned rank) {
+  if (rank >= unsigned(machine.launch->entry->cluster)) give_up("a cluster has no block " + std::to_string(rank));
+  return static_cast<unsigned char*>(at) + (std::ptrdiff_t(rank) - std::ptrdiff_t(machine.current->rank)) * std::ptrdiff_t(machine.shared_of_block);
+}
 void touch(const void* at, int bytes, int write) {
   if (!machine.current) return;
   if (const std::string race = checker::touch(at, bytes, write != 0, machine.current->number); !race.empty()) give_up(race);
@@ -425,53 +440,53 @@ void run_block() {
 
 }  // namespace
 
-Hooks hooks() { return {barrier, warp, fail, lane, active, clock, touch}; }
+Hooks hooks() { return {barrier, warp, fail, lane, active, clock, touch, cluster_rank, cluster_address}; }
 
 std::string run(const Launch& launch) {
   const ModuleTable& module = *launch.module;
-  const int count = int(launch.threads.x * launch.threads.y * launch.threads.z);
+  const unsigned cluster = unsigned(std::max(launch.entry->cluster, 1)), each = launch.threads.x * launch.threads.y * launch.threads.z;
+  const int count = int(each * cluster);
   machine.launch = &launch;
   machine.trouble.clear();
   machine.threads.assign(size_t(count), {});
   for (int i = 0; i < count; ++i) {
-    const unsigned n = unsigned(i), x = launch.threads.x, y = launch.threads.y;
+    const unsigned n = unsigned(i) % each, x = launch.threads.x, y = launch.threads.y;
     machine.threads[size_t(i)].at = {n % x, n / x % y, n / (x * y)};
-    machine.threads[size_t(i)].number = i;
+    machine.threads[size_t(i)].number = i, machine.threads[size_t(i)].rank = unsigned(i) / each;
   }
   machine.alive.assign(size_t((count + kWarp - 1) / kWarp), 0);
   arrange(machine.order, count);
 
   // Shared memory ends at a page boundary, so that accesses past its end are caught.
   constexpr size_t kBefore = 256;
-  const size_t pages = (kBefore + launch.shared + kPage - 1) / kPage * kPage;
+  machine.shared_of_block = (launch.shared + 127) / 128 * 128;
+  const size_t bytes = (cluster - 1) * machine.shared_of_block + launch.shared, pages = (kBefore + bytes + kPage - 1) / kPage * kPage;
   auto* whole = static_cast<unsigned char*>(::mmap(nullptr, pages + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (whole == MAP_FAILED) return "no memory for the block's shared memory";
   ::mprotect(whole + pages, kPage, PROT_NONE);
-  unsigned char* shared = whole + (pages - launch.shared) / 128 * 128;
-  *module.shared_memory = shared;
+  unsigned char* shared = machine.shared = whole + (pages - bytes) / 128 * 128;
   std::memset(whole, kBorder, pages);
-  checker::begin_launch(shared, launch.shared, module.shared_begin, size_t(module.shared_end - module.shared_begin));
+  checker::begin_launch(shared, bytes, module.shared_begin, size_t(module.shared_end - module.shared_begin));
   *module.threads = launch.threads;
   *module.blocks = launch.blocks;
   {
     const CatchBadAddresses guard;
-    const uint64_t blocks = uint64_t(launch.blocks.x) * launch.blocks.y * launch.blocks.z;
+    const uint64_t blocks = uint64_t(launch.blocks.x) * launch.blocks.y * launch.blocks.z / cluster;
     const char* order = std::getenv("SIMULATED_GPU_ORDER");
     const bool backward = order && std::strcmp(order, "backward") == 0;
     for (uint64_t i = 0; i < blocks && machine.trouble.empty(); ++i) {
-      const uint64_t n = backward ? blocks - 1 - i : i, x = launch.blocks.x, y = launch.blocks.y;
+      const uint64_t n = (backward ? blocks - 1 - i : i) * cluster, x = launch.blocks.x, y = launch.blocks.y;
       machine.block = {unsigned(n % x), unsigned(n / x % y), unsigned(n / (x * y))};
-      *module.block = machine.block;
       checker::begin_block(n);
-      std::memset(shared, kUnset, launch.shared);
+      std::memset(shared, kUnset, bytes);
       std::memset(module.shared_begin, kUnset, size_t(module.shared_end - module.shared_begin));
       run_block();
       if (const std::string race = checker::last_write(); !race.empty() && machine.trouble.empty()) machine.trouble = race;
     }
   }
   auto untouched = [](const unsigned char* from, const unsigned char* to) { return std::all_of(from, to, [](unsigned char byte) { return byte == kBorder; }); };
-  if (machine.trouble.empty() && (!untouched(whole, shared) || !untouched(shared + launch.shared, whole + pages)))
-    machine.trouble = "a write beside the " + std::to_string(launch.shared) + " bytes of shared memory";
+  if (machine.trouble.empty() && (!untouched(whole, shared) || !untouched(shared + bytes, whole + pages)))
+    machine.trouble = "a write beside the " + std::to_string(bytes) + " bytes of shared memory";
   ::munmap(whole, pages + kPage);
   if (!machine.trouble.empty()) {
     // Reset the fibers that still wait.

@@ -1,4 +1,4 @@
-// Runs a kernel's blocks one after another, with threads that synchronize at barriers and in warps as on a GPU. It also checks: deadlocks, disagreeing masks
+// Runs a kernel's blocks, or clusters of blocks, one after another, with threads that synchronize at barriers and in warps as on a GPU. It also checks: deadlocks, disagreeing masks
 // and out-of-bounds accesses end the launch with a message.
 #pragma once
 #include <string>
@@ -18,12 +18,15 @@ struct Hooks {
   unsigned (*active)();
   long long (*clock)();
   void (*touch)(const void* at, int bytes, int write);
+  unsigned (*cluster_rank)();
+  void* (*cluster_address)(void* at, unsigned rank);
 };
 struct Entry {
   void (*call)(void (*)(), void**);
   void (*function)();
   const int* sizes;
   int count, bound;
+  int cluster;  // blocks that run together
 };
 struct ModuleTable {
   Hooks* hooks;

@@ -12,7 +12,7 @@ namespace simulator::checker {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr int kWarp = 32;
+constexpr int kWarp = 32, kMaxWarps = 512;  // of a cluster
 
 struct Access {
   uint64_t time = 0;  // the epoch; epochs of a launch are above its first
@@ -33,7 +33,7 @@ Range shared, fixed;
 std::vector<Seen> shared_seen, fixed_seen;
 std::unordered_map<uint64_t, std::vector<Seen>> pages;  // of device memory
 uint64_t epoch = 1, launch_epoch = 1;
-uint32_t block_number = 0, meetings[kWarp] = {};
+uint32_t block_number = 0, meetings[kMaxWarps] = {};
 
 int level() {
   const char* text = std::getenv("SIMULATED_GPU_CHECK");

@@ -15,7 +15,7 @@ constexpr int kSharedPerBlock = 8, kMultiprocessors = 16, kL2Bytes = 38, kThread
 
 Chip::Chip() {
   GpuChip::dialect = &cuda::dialect();
-  matrix_units = true;
+  matrix_units = true, blocks_of_cluster = 8;
   name = "NVIDIA H200", multiprocessors = 132, threads_per_multiprocessor = 2048;
   shared_bytes = 232448, shared_bytes_per_multiprocessor = 233472, l2_bytes = int64_t(60) << 20, memory_bytes = int64_t(139) << 30;
 }
@@ -45,7 +45,7 @@ Chip chip_for(int major, int minor) {
   if (major == 9 && minor == 0) return chip;
   chip.name = fmt::format("compute capability {}.{}", major, minor);
   chip.major = major, chip.minor = minor;
-  chip.matrix_units = chip.bf16();
+  chip.matrix_units = chip.bf16(), chip.blocks_of_cluster = chip.at_least(9, 0) ? 8 : 1;
   chip.memory_bytes = int64_t(24) << 30;
   auto sizes = [&](int multiprocessors, int threads, int64_t shared, int64_t l2) {
     chip.multiprocessors = multiprocessors, chip.threads_per_multiprocessor = threads;

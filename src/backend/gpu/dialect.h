@@ -1,6 +1,7 @@
 // The constructs in which GPU languages differ. Shared generators write @words, and a dialect replaces each with its own spelling: text in, text out.
 //
-//   @entry(threads; name; arguments)  the signature of a kernel with this many threads per block ("256", or "256, 3": with 3 blocks per multiprocessor)
+//   @entry(threads; name; arguments)  the signature of a kernel with this many threads per block ("256", or "256, 3": with 3 blocks per multiprocessor, or
+//                                     "256, 1, 4": in clusters of 4 blocks)
 //   @block, @thread                   index of the block in the launch, of the thread in its block
 //   @barrier, @warp_barrier           waits for all threads of the block, of the warp
 //   @shared                           before a declaration: in the block's shared memory; @aligned(bytes) may follow
@@ -8,7 +9,12 @@
 //   @global, @in_shared, @constant    before a type: a pointer or reference to it refers to device memory, to the block's shared memory,
 //                                     to the launch's arguments
 //   @unroll                           before a loop; a number may follow
+//   @near_division                    defines near_reciprocal(x), for x of at least 1, and full_quotient(a, b), both without branches and within 2 units in the
+//                                     last place
 //   @matrix_units                     defines what the following words need; only where GpuChip::matrix_units
+//   @clusters                         defines what the following words need; only where GpuChip::blocks_of_cluster is more than 1
+//   @cluster_rank, @cluster_barrier   the block's number in its cluster; waits for all threads of the cluster
+//   @cluster_store(at, rank, value)   to where `at` is in the shared memory of another block of the cluster
 //   @tf32(word), @bf16_pair(low, high), @f16_pair(low, high)   factors of products as words: the bits of one f32 number, rounded, or of two numbers
 //   @multiply_tf32(sums, a, b0, b1), @multiply_bf16(…), @multiply_f16(…)
 //       A warp's sums += A · B; with g = lane / 4 and t = lane % 4, a lane has sums[4] of A's lines g, g, g + 8, g + 8 and B's columns 2t, 2t + 1, 2t, 2t + 1;

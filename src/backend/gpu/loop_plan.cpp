@@ -83,9 +83,9 @@ TileGroup plain_store(const MatmulProblem& p, DType result) {
 
 class LoopPlanner {
  public:
-  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows, bool matrix)
+  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows, int cluster)  // 0: without matrix units
       : scan_(scan), frame_(scan.loop->frame), body_(scan.loop->body), chip_(chip) {
-    loop_.rows = rows, loop_.reverse = frame_.reverse(), loop_.matrix = matrix;
+    loop_.rows = rows, loop_.reverse = frame_.reverse(), loop_.matrix = cluster > 0, loop_.cluster = std::max(cluster, 1);
   }
 
   std::vector<ResidentLoop> plan() {
@@ -340,22 +340,23 @@ class LoopPlanner {
       widest = std::max(widest, n.points), widths.insert(n.points);
     }
     if (alone && widest <= kNarrow && sum <= kNarrowSum) return;  // a thread takes a row
+    const int64_t most_columns = loop_.matrix ? kMatrixColumns * loop_.cluster : 256;
     if (loop_.matrix)
       for (int64_t width : std::set<int64_t>(widths))
-        for (; width > kMatrixColumns && width % 2 == 0; width /= 2) widths.insert(width / 2);
+        for (; width > most_columns && width % 2 == 0; width /= 2) widths.insert(width / 2);
     // The fewest exchanges, then the fewest idle threads, then the most threads.
     std::tuple<int64_t, int64_t, int64_t> best{INT64_MAX, 0, 0};
     for (int64_t columns : widths) {
-      if (columns < std::min<int64_t>(8, widest) || columns > (loop_.matrix ? 2 * kMatrixColumns : 256)) continue;
+      if (columns < std::min<int64_t>(8, widest) || columns > (loop_.matrix ? 2 : 1) * most_columns) continue;
       int64_t exchanges = 0, idle = 0;
       for (const LoopNest& n : loop_.nests) {
-        idle += (n.points + columns - 1) / columns * columns - n.points + (loop_.matrix && columns > kMatrixColumns ? n.points : 0);
+        idle += (n.points + columns - 1) / columns * columns - n.points + (columns > most_columns ? n.points : 0);
         for (size_t a = 0; a < n.accesses.size(); ++a)
           exchanges += n.accesses[a].value >= 0 && !loop_.values[size_t(n.accesses[a].value)].uniform && !owns(n, n.group.accesses[a], columns);
       }
       best = std::min(best, {exchanges, idle, -columns});
     }
-    loop_.columns = std::get<0>(best) == INT64_MAX ? int(std::min<int64_t>(widest, loop_.matrix ? kMatrixColumns : 256)) : int(-std::get<2>(best));
+    loop_.columns = std::get<0>(best) == INT64_MAX ? int(std::min<int64_t>(widest, most_columns)) : int(-std::get<2>(best));
   }
 
   // Which values are in registers, which are exchanged.
@@ -463,7 +464,7 @@ class LoopPlanner {
     for (const LoopNest& n : loop_.nests) deepest = std::max({deepest, n.reduced, n.product ? (n.product->depth + 3) / 4 : 1});
     // The number of lanes decides the order of sums, so it depends on the step alone and not on the number of rows.
     set_lanes(1);
-    if (loop_.matrix) loop_.padded_columns = (loop_.columns + 7) / 8 * 8, loop_.groups = 4, loop_.rows_each = 2;
+    if (loop_.matrix) loop_.padded_columns = (loop_.columns + 8 * loop_.cluster - 1) / (8 * loop_.cluster) * 8 * loop_.cluster, loop_.groups = 4, loop_.rows_each = 2;
     for (int lanes = 2; !loop_.matrix && lanes <= 32 && lanes / 2 < deepest && loop_.threads() < kFullThreads; lanes *= 2) {
       const int before = loop_.lanes;
       set_lanes(lanes);
@@ -515,14 +516,15 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
   // Every element a row of its own where the step allows it; else fewer and longer rows, down to those of the first axis.
   int64_t rows = shape.numel();
   for (int axes = shape.rank(); axes > 0 && out.loops.empty(); --axes) {
-    for (bool matrix : {true, false}) {
-      if (matrix && !chip.matrix_units) continue;
+    auto add = [&](int cluster) {
       try {
-        for (ResidentLoop& loop : LoopPlanner(kernel, chip, rows, matrix).plan()) out.loops.push_back(std::move(loop));
+        for (ResidentLoop& loop : LoopPlanner(kernel, chip, rows, cluster).plan()) out.loops.push_back(std::move(loop));
       } catch (const LoopRefusal& refusal) {
-        out.refusal = refusal.why;  // the last one: without matrix units
+        out.refusal = refusal.why;
       }
-    }
+    };
+    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && out.loops.empty(); cluster *= 2) add(cluster);  // the fewest that hold the weights
+    add(0);
     rows /= shape[axes - 1];
   }
   if (!out.loops.empty()) out.refusal.clear();

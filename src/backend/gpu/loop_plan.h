@@ -74,11 +74,12 @@ struct ResidentLoop {
   // A thread is (group of rows, column, lane). A group takes `rows_each` rows; lanes share the sums of a column. On matrix units, a block takes 8 rows in
   // groups of 2 and a warp 8 columns, so that a thread's sums of two slots of a column are a fragment of 16 lines of weights and 8 rows of the value.
   bool matrix = false;
+  int cluster = 1;  // blocks that share the columns of their rows: each has the weights of its columns, and all have the values that threads exchange
   int columns = 1, padded_columns = 1, lanes = 1, groups = 1, rows_each = 1;
   int ahead = 4;             // steps whose inputs are in registers; 1: those of the next step, in a long step
   int weight_registers = 0;  // per thread; the remaining weights are in shared memory
-  int threads() const { return groups * padded_columns * lanes; }
-  int64_t blocks() const { return (rows + int64_t(groups) * rows_each - 1) / (int64_t(groups) * rows_each); }
+  int threads() const { return groups * padded_columns * lanes / cluster; }
+  int64_t blocks() const { return (rows + int64_t(groups) * rows_each - 1) / (int64_t(groups) * rows_each) * cluster; }
   // A nest of many points per row: all threads of a group take turns, and exchange everything.
   bool is_wide(const LoopNest& nest) const { return columns > 1 && !nest.product && slots(nest.points) > kMostSlotsOfNest; }
   static constexpr int kMostSlotsOfNest = 8;

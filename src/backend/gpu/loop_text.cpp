@@ -22,14 +22,33 @@ struct LoopInput {
   bool moves, by_row, by_point;
   int parts;  // of a sum that a lane computes: one value for each; 0: the same for all
   int registers;
+  int64_t limit;  // of an index: it is checked when it is loaded; -1: another value
   std::string name;
   std::vector<std::pair<size_t, int>> readers;
 };
 
+// The nests of products that multiply the same elements in the same stage, so that these are read once.
+std::vector<std::vector<size_t>> product_groups(const ResidentLoop& loop) {
+  std::vector<std::vector<size_t>> groups;
+  auto source = [&](size_t i) {
+    const LoopProduct& p = *loop.nests[i].product;
+    return std::tuple(loop.nests[i].stage, p.value, p.offset, p.stride, p.depth, p.format);
+  };
+  for (size_t i = 0; i < loop.nests.size(); ++i) {
+    if (!loop.nests[i].product) continue;
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return source(group[0]) == source(i); });
+    if (same == groups.end())
+      groups.push_back({i});
+    else
+      same->push_back(i);
+  }
+  return groups;
+}
+
 class LoopWriter {
  public:
   LoopWriter(const ResidentLoop& loop, const KernelDialect& dialect)
-      : loop_(loop), dialect_(dialect), shared_(loop_shared(loop)), in_registers_(chunks_in_registers(loop)), ahead_(loop.ahead) {
+      : loop_(loop), dialect_(dialect), shared_(loop_shared(loop)), in_registers_(chunks_in_registers(loop)), groups_(product_groups(loop)), ahead_(loop.ahead) {
     for (const LoopNest& nest : loop.nests) facts_.push_back(facts_of(nest.group));
     find_inputs();
   }
@@ -50,7 +69,7 @@ class LoopWriter {
     line("const int t = d;");
     load_step();
     close(), close();
-    if (loop_.exchanges()) line("@barrier;");
+    if (loop_.exchanges()) line(barrier());
     line("@unroll 1");
     open(fmt::format("for (int begin = 0; begin < steps; begin += {}) {{", ahead_));
     line("@unroll");
@@ -98,7 +117,6 @@ class LoopWriter {
   const LoopValue& value(int v) const { return loop_.values[size_t(v)]; }
   std::string row_in_block() const { return loop_.groups > 1 ? fmt::format("(group * {} + r)", loop_.rows_each) : "r"; }
   // On matrix units, products take words of rounded numbers: of one or of two.
-  const char* word_type() const { return loop_.matrix ? "u32" : "float"; }
   static std::string factor(LoopFactor format, const std::string& x, const std::string& y = "0.f") {
     switch (format) {
       case LoopFactor::f32: break;
@@ -114,8 +132,15 @@ class LoopWriter {
     const int64_t pitch = shared_.factors.pitch[size_t(v)] * ResidentLoop::chunk(value(v).format) / 4,
                   gap = LoopShared::kPairGap * ResidentLoop::chunk(value(v).format) / 4;
     const std::string word = factor(value(v).format, x);
-    return fmt::format("factor{}[group * {} + r * {} + {}] = ({}){}", v, 2 * pitch + gap, pitch, element, factor_type(value(v).format), word);
+    return put(fmt::format("factor{}[group * {} + r * {} + {}]", v, 2 * pitch + gap, pitch, element), factor_type(value(v).format), word);
   }
+  // Stores what other threads read.
+  std::string put(const std::string& at, const char* type, const std::string& x) const {
+    if (loop_.cluster == 1) return fmt::format("{} = ({}){};", at, type, x);
+    return fmt::format("{{ const {0} word = ({0}){1}; for (u32 rank = 0; rank < {2}; ++rank) @cluster_store(&{3}, rank, word); }}", type, x,
+                       loop_.cluster, at);
+  }
+  const char* barrier() const { return loop_.cluster > 1 ? "@cluster_barrier;" : "@barrier;"; }
   std::string in_shared(int v, const std::string& element) const {
     return fmt::format("shared{}[{} * {} + {}]", v, row_in_block(), shared_.values.pitch[size_t(v)], element);
   }
@@ -147,16 +172,17 @@ class LoopWriter {
         const uint32_t mask = facts_[i].mask[n];
         if (to.value >= 0 || nest.group.accesses[size_t(node.access)].gather >= 0) continue;
         LoopInput input{int(i), int(n), to.moves,     (mask & axes(0, nest.row_axes)) != 0, (mask & axes(nest.row_axes, nest.point_axes)) != 0, 0,
-                        1,      {},     {{i, int(n)}}};
+                        1,      index_limit(nest, int(n)), {}, {{i, int(n)}}};
+        if (to.moves) input.limit = -1;
         if (mask & axes(nest.row_axes + nest.point_axes, nest.group.domain.rank() - nest.row_axes - nest.point_axes)) {
           input.parts = int(parts_of(nest));
           if (input.moves || loop_.columns == 1 || loop_.is_wide(nest) || input.parts > kMostParts) continue;
-          input.registers *= input.parts * (node.dtype == DType::i64 ? 2 : 1);
+          input.registers *= input.parts * (node.dtype == DType::i64 && input.limit < 0 ? 2 : 1);
         }
         if (input.by_point && loop_.is_wide(nest)) continue;
         if (input.by_row) input.registers *= loop_.rows_each;
         if (input.by_point) input.registers *= slots(nest.points);
-        const auto same = std::find_if(inputs_.begin(), inputs_.end(), [&](const LoopInput& other) { return reads_the_same(other, input); });
+        const auto same = std::find_if(inputs_.begin(), inputs_.end(), [&](const LoopInput& other) { return other.limit == input.limit && reads_the_same(other, input); });
         if (same != inputs_.end()) {
           same->readers.push_back(input.readers[0]);
           continue;
@@ -178,6 +204,19 @@ class LoopWriter {
            x.uniform == y.uniform && x.group.domain == y.group.domain && from.offset == other.offset && from.strides == other.strides && from.bounds.empty() &&
            other.bounds.empty();
   }
+  // The limit of a value that is an index of the loop's values and nothing else; -1 if it is not.
+  static int64_t index_limit(const LoopNest& nest, int n) {
+    int64_t limit = -1;
+    for (size_t a = 0; a < nest.group.accesses.size(); ++a) {
+      const TileAccess& access = nest.group.accesses[a];
+      if (access.gather != n) continue;
+      if (nest.accesses[a].value < 0 || (limit >= 0 && limit != access.gather_size)) return -1;
+      limit = access.gather_size;
+    }
+    for (const TileNode& node : nest.group.nodes)
+      if (std::find(node.in.begin(), node.in.end(), n) != node.in.end()) return -1;
+    return limit;
+  }
   const LoopInput* input_of(size_t nest, int node) const {
     for (const LoopInput& input : inputs_)
       if (std::find(input.readers.begin(), input.readers.end(), std::pair(nest, node)) != input.readers.end()) return &input;
@@ -193,7 +232,7 @@ class LoopWriter {
   void declare(const LoopInput& input, const std::string& copies, const char* suffix = "") {
     const LoopNest& nest = loop_.nests[size_t(input.nest)];
     const std::string parts = input.parts ? fmt::format("[{}]", input.parts) : "";
-    line(fmt::format("{} {}{}{}{}[{}][{}];", TileWriter::type(nest.group.nodes[size_t(input.node)].dtype), input.name, suffix, copies, parts,
+    line(fmt::format("{} {}{}{}{}[{}][{}];", input.limit < 0 ? TileWriter::type(nest.group.nodes[size_t(input.node)].dtype) : "int", input.name, suffix, copies, parts,
                      input.by_row ? loop_.rows_each : 1, input.by_point ? slots(nest.points) : 1));
   }
   void hold(const LoopInput& input) {
@@ -221,9 +260,12 @@ class LoopWriter {
       if (nest.reduced % loop_.lanes != 0) live = both(live, fmt::format("q < {}", nest.reduced));
     }
     TileWriter out(nest.group, facts_[size_t(input.nest)]);
-    out.target(input.node, name_of(input, input.moves ? "[d]" : ""));
+    const std::string to = name_of(input, input.moves ? "[d]" : "");
+    if (input.limit >= 0) line("i64 number;");
+    out.target(input.node, input.limit < 0 ? to : "number");
     out.want(input.node, live);
     add(out);
+    if (input.limit >= 0) line(fmt::format("{} = (int)checked_index(number, {}ll, {}, fault);", to, input.limit, both(live, "steps > 0")));
     if (input.parts) close();
     if (input.by_point) close();
     if (input.by_row) close();
@@ -313,39 +355,106 @@ class LoopWriter {
 
   void begin() {
     ++depth_;
+    line("using loop::sigmoid;");
+    line("using loop::div;");
     if (shared_.bytes > 0) line("@dynamic_shared;");
     line("@global Fault* fault = args.fault;");
     line("const int steps = (int)args.steps, rows = (int)args.rows, thread = (int)@thread;");
     if (loop_.matrix)
-      line("const int lane = 0, n = thread / 4, group = thread % 4, sharer = group;");
+      line(fmt::format("const int lane = 0, n = thread / 4{}, group = thread % 4, sharer = group;",
+                       loop_.cluster > 1 ? fmt::format(" + (int)@cluster_rank * {}", loop_.padded_columns / loop_.cluster) : ""));
     else
       line(fmt::format("const int lane = thread % {}, n = thread / {} % {}, group = thread / {}, sharer = lane;", loop_.lanes, loop_.lanes,
                        loop_.padded_columns, loop_.lanes * loop_.padded_columns));
-    line(fmt::format("const int first_row = ((int)@block * {} + group) * {};", loop_.groups, loop_.rows_each));
+    line(fmt::format("const int first_row = ((int)@block / {} * {} + group) * {};", loop_.cluster, loop_.groups, loop_.rows_each));
+    if (loop_.cluster > 1) line(barrier());  // all blocks of the cluster have started
     line("(void)fault, (void)lane, (void)n, (void)group, (void)thread, (void)sharer;");
   }
 
+  // A word of the weights of the thread's column in slot j, from four (the q-th of them): one number or two neighbours along the depth.
+  std::string weight(size_t nest, const std::string& j, const std::string& q) const {
+    const LoopProduct& p = *loop_.nests[nest].product;
+    std::string inside = inside_row(p.columns);
+    if (const size_t at = inside.find("j *"); at != std::string::npos) inside.replace(at, 1, j);
+    auto one = [&](const std::string& e) {
+      return fmt::format("load_one(from{} + ((k + {}) * {} + ({} * {} + n) * {}), {})", nest, e, p.depth_stride, j, loop_.columns, p.column_stride,
+                         both(fmt::format("k + {} < {}", e, p.depth), inside));
+    };
+    return ResidentLoop::chunk(p.format) == 4 ? factor(p.format, one(q)) : factor(p.format, one("2 * " + q), one("2 * " + q + " + 1"));
+  }
+  void weights_pointer(size_t nest) {
+    const LoopProduct& p = *loop_.nests[nest].product;
+    line(fmt::format("@global const {}* from{} = {} + {};", TileWriter::memory(p.dtype), nest, address(p.weights, p.dtype, nullptr), p.weight_offset));
+  }
+
+  // Fragments of a group's weights: of two lines, words 0 and 1 of both, then words 2 and 3; of a line alone, its four words.
+  struct Line {
+    size_t nest;
+    int slot;
+  };
+  std::vector<Line> lines_of(const std::vector<size_t>& group) const {
+    std::vector<Line> lines;
+    for (size_t i : group)
+      for (int j = 0; j < slots(loop_.nests[i].points); ++j) lines.push_back({i, j});
+    return lines;
+  }
+  void load_fragments() {
+    int64_t at = shared_.weights;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const LoopProduct& p = *loop_.nests[groups_[g][0]].product;
+      const std::vector<Line> lines = lines_of(groups_[g]);
+      const int all = loop_.chunks(p), kept = in_registers_[groups_[g][0]];
+      for (size_t l = 0; l < lines.size(); l += 2) {
+        const bool alone = l + 1 == lines.size();
+        const int words = alone ? 4 : 8;
+        if (kept > 0) line(fmt::format("u32 weight{}_{}[{}][{}];", g, l / 2, kept, words));
+        if (kept < all) line(fmt::format("@in_shared Quad* const far{}_{} = (@in_shared Quad*)(shared_memory + {});", g, l / 2, at));
+        at += int64_t(words / 4) * (all - kept) * loop_.threads() * 16;
+        open("{");
+        weights_pointer(lines[l].nest);
+        if (!alone && lines[l + 1].nest != lines[l].nest) weights_pointer(lines[l + 1].nest);
+        auto word = [&](int q) {
+          const Line& of = alone ? lines[l] : lines[l + size_t(q % 2)];
+          return weight(of.nest, std::to_string(of.slot), std::to_string(alone ? q : q / 2));
+        };
+        const std::string first = fmt::format("const int k = (i * 4 + sharer) * {};", ResidentLoop::chunk(p.format));
+        if (kept > 0) {
+          line("@unroll");
+          open(fmt::format("for (int i = 0; i < {}; ++i) {{", kept));
+          line(first);
+          for (int q = 0; q < words; ++q) line(fmt::format("weight{}_{}[i][{}] = {};", g, l / 2, q, word(q)));
+          close();
+        }
+        if (kept < all) {
+          line("@unroll 1");
+          open(fmt::format("for (int i = {}; i < {}; ++i) {{", kept, all));
+          line(first);
+          line("Quad w;");
+          for (int q = 0; q < words; ++q) {
+            line(fmt::format("w.{} = {};", "xyzw"[q % 4], word(q)));
+            if (q % 4 == 3) line(fmt::format("far{}_{}[((i - {}) * {} + {}) * {} + thread] = w;", g, l / 2, kept, words / 4, q / 4, loop_.threads()));
+          }
+          close();
+        }
+        close();
+      }
+    }
+  }
+
   void load_weights() {
+    if (loop_.matrix) return load_fragments();
     int64_t at = shared_.weights;
     for (size_t i = 0; i < loop_.nests.size(); ++i) {
       if (!loop_.nests[i].product) continue;
       const LoopProduct& p = *loop_.nests[i].product;
       const int all = loop_.chunks(p), kept = in_registers_[i], s = slots(p.columns);
-      const int per = ResidentLoop::chunk(p.format), sharers = loop_.sharers();
-      if (kept > 0) line(fmt::format("{} weight{}[{}][{}];", word_type(), i, s, 4 * kept));
+      if (kept > 0) line(fmt::format("float weight{}[{}][{}];", i, s, 4 * kept));
       if (kept < all) line(fmt::format("@in_shared Quad* const far{} = (@in_shared Quad*)(shared_memory + {});", i, at));
       at += int64_t(s) * (all - kept) * loop_.threads() * 16;
       open("{");
-      line(fmt::format("@global const {}* from = {} + {};", TileWriter::memory(p.dtype), address(p.weights, p.dtype, nullptr), p.weight_offset));
-      // Four words of neighbours along the depth; the threads of a column take turns, so that they read neighbouring words of a value.
-      auto weight = [&](const std::string& q) {
-        auto one = [&](const std::string& e) {
-          const std::string live = both(fmt::format("k + {} < {}", e, p.depth), inside_row(p.columns));
-          return fmt::format("load_one(from + ((k + {}) * {} + (j * {} + n) * {}), {})", e, p.depth_stride, loop_.columns, p.column_stride, live);
-        };
-        return per == 4 ? factor(p.format, one(q)) : factor(p.format, one("2 * " + q), one("2 * " + q + " + 1"));
-      };
-      const std::string first = fmt::format("const int k = (i * {} + sharer) * {};", sharers, per);
+      weights_pointer(i);
+      // Four neighbours along the depth; the lanes of a column take turns, so that they read neighbouring words of a value.
+      const std::string first = fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes);
       line("@unroll");
       open(fmt::format("for (int j = 0; j < {}; ++j) {{", s));
       if (kept > 0) {
@@ -353,7 +462,7 @@ class LoopWriter {
         open(fmt::format("for (int i = 0; i < {}; ++i) {{", kept));
         line(first);
         line("@unroll");
-        line(fmt::format("for (int q = 0; q < 4; ++q) weight{}[j][4 * i + q] = {};", i, weight("q")));
+        line(fmt::format("for (int q = 0; q < 4; ++q) weight{}[j][4 * i + q] = {};", i, weight(i, "j", "q")));
         close();
       }
       if (kept < all) {
@@ -361,8 +470,8 @@ class LoopWriter {
         open(fmt::format("for (int i = {}; i < {}; ++i) {{", kept, all));
         line(first);
         line(fmt::format("Quad w;"));
-        line(fmt::format("w.x = {};", weight("0"))), line(fmt::format("w.y = {};", weight("1")));
-        line(fmt::format("w.z = {};", weight("2"))), line(fmt::format("w.w = {};", weight("3")));
+        line(fmt::format("w.x = {};", weight(i, "j", "0"))), line(fmt::format("w.y = {};", weight(i, "j", "1")));
+        line(fmt::format("w.z = {};", weight(i, "j", "2"))), line(fmt::format("w.w = {};", weight(i, "j", "3")));
         line(fmt::format("far{}[(j * {} + i - {}) * {} + thread] = w;", i, all - kept, kept, loop_.threads()));
         close();
       }
@@ -403,8 +512,9 @@ class LoopWriter {
       std::string put =
           fmt::format("{{ const {} x = load_one(from + (row * {} + {}), {});", TileWriter::type(x.dtype), x.width, element_of_slot(), both("live", inside));
       if (x.registers) put += fmt::format(" value{}[r][j] = x;", v);
-      if (x.shared) put += fmt::format(" if ({}) {} = x;", either(both(one_lane(), inside)), in_shared(v, element_of_slot()));
-      if (x.factor) put += fmt::format(" if ({}) {};", either(inside), store_factor(v, element_of_slot(), "x"));
+      if (x.shared)
+        put += fmt::format(" if ({}) {}", either(both(one_lane(), inside)), this->put(in_shared(v, element_of_slot()), TileWriter::type(x.dtype), "x"));
+      if (x.factor) put += fmt::format(" if ({}) {}", either(inside), store_factor(v, element_of_slot(), "x"));
       each_element(x.width, put + " }");
       close();
     }
@@ -442,7 +552,7 @@ class LoopWriter {
       products(stage);
       for (size_t i = 0; i < loop_.nests.size(); ++i)
         if (loop_.nests[i].stage == stage) run(i);
-      if (loop_.exchanges()) line("@barrier;");
+      if (loop_.exchanges()) line(barrier());
     }
     for (size_t c = 0; c < loop_.carries; ++c) {
       const LoopValue& x = value(loop_.entering[c]);
@@ -451,35 +561,20 @@ class LoopWriter {
     }
   }
 
-  // The sums of a stage's products. Products of the same values read them once.
+  // The sums of a stage's products.
   void products(int stage) {
-    std::vector<size_t> left;
-    for (size_t i = 0; i < loop_.nests.size(); ++i)
-      if (loop_.nests[i].stage == stage && loop_.nests[i].product) left.push_back(i);
-    while (!left.empty()) {
-      auto source = [&](size_t i) {
-        const LoopProduct& p = *loop_.nests[i].product;
-        return std::tuple(p.value, p.offset, p.stride, p.depth);
-      };
-      std::vector<size_t> now;
-      for (size_t i : left)
-        if (source(i) == source(left[0])) now.push_back(i);
-      std::erase_if(left, [&](size_t i) { return std::find(now.begin(), now.end(), i) != now.end(); });
-      loop_.matrix ? multiply_matrix(now) : multiply(now);
-    }
+    for (const std::vector<size_t>& group : groups_)
+      if (loop_.nests[group[0]].stage == stage) loop_.matrix ? multiply_matrix(group) : multiply(group);
   }
 
   void multiply(const std::vector<size_t>& nests) {
     const LoopProduct& p = *loop_.nests[nests[0]].product;
     const int all = loop_.chunks(p), rows = loop_.rows_each;
-    for (size_t i : nests) {
-      const int s = slots(loop_.nests[i].points);
-      line(fmt::format("float sum{}[{}][{}];", i, s, rows));
-      line("@unroll");
-      line(fmt::format("for (int j = 0; j < {}; ++j)", s));
-      line("@unroll");
-      line(fmt::format("  for (int r = 0; r < {}; ++r) sum{}[j][r] = 0.f;", rows, i));
-    }
+    int sums = 0;
+    for (size_t i : nests) sums += slots(loop_.nests[i].points);
+    const int chains = sums == 1 ? 4 : sums < 4 ? 2 : 1;  // few sums would wait for each addition
+    for (size_t i : nests)
+      line(fmt::format("float sum{0}[{1}][{2}], chain{0}[{1}][{2}][{3}] = {{}};", i, slots(loop_.nests[i].points), rows, chains));
     line("@unroll");
     open(fmt::format("for (int i = 0; i < {}; ++i) {{", all));
     line(fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes));
@@ -516,34 +611,25 @@ class LoopWriter {
       line(kept == all ? near : kept == 0 ? far : fmt::format("if (i < {}) {{ {} }} else {}", kept, near, far));
       line("@unroll");
       open(fmt::format("for (int r = 0; r < {}; ++r) {{", rows));
-      line(fmt::format("float s = sum{}[j][r];", i));
-      line("s = fmaf(h[r].x, w.x, s), s = fmaf(h[r].y, w.y, s), s = fmaf(h[r].z, w.z, s), s = fmaf(h[r].w, w.w, s);");
-      line(fmt::format("sum{}[j][r] = s;", i));
+      for (int q = 0; q < 4; ++q) line(fmt::format("chain{0}[j][r][{1}] = fmaf(h[r].{2}, w.{2}, chain{0}[j][r][{1}]);", i, q % chains, kParts[q]));
       close(), close();
     }
     close();
-    for (size_t i : nests)
-      if (loop_.lanes > 1) {
-        line("@unroll");
-        line(fmt::format("for (int j = 0; j < {}; ++j)", slots(loop_.nests[i].points)));
-        line("@unroll");
-        line(fmt::format("  for (int r = 0; r < {}; ++r) sum{}[j][r] = joined_lanes<Sum, {}>(sum{}[j][r]);", rows, i, loop_.lanes, i));
-      }
+    for (size_t i : nests) {
+      line("@unroll");
+      line(fmt::format("for (int j = 0; j < {}; ++j)", slots(loop_.nests[i].points)));
+      line("@unroll");
+      line(fmt::format("  for (int r = 0; r < {}; ++r) sum{}[j][r] = joined_lanes<Sum, {}>(joined_vector<Sum>(chain{}[j][r]));", rows, i, loop_.lanes, i));
+    }
   }
 
   // The same by a warp for 8 rows: its lines of weights are pairs of slots of its columns, whichever product they belong to.
   void multiply_matrix(const std::vector<size_t>& nests) {
-    struct Line {
-      size_t nest;
-      int slot;
-    };
-    std::vector<Line> lines;
-    for (size_t i : nests) {
-      line(fmt::format("float sum{}[{}][2];", i, slots(loop_.nests[i].points)));
-      for (int j = 0; j < slots(loop_.nests[i].points); ++j) lines.push_back({i, j});
-    }
+    const size_t g = size_t(std::find(groups_.begin(), groups_.end(), nests) - groups_.begin());
+    const std::vector<Line> lines = lines_of(nests);
+    for (size_t i : nests) line(fmt::format("float sum{}[{}][2];", i, slots(loop_.nests[i].points)));
     const LoopProduct& p = *loop_.nests[nests[0]].product;
-    const int all = loop_.chunks(p), tiles = int(lines.size() + 1) / 2, chains = all == 1 || tiles > 1 ? 2 : 4;
+    const int all = loop_.chunks(p), kept = in_registers_[nests[0]], tiles = int(lines.size() + 1) / 2, chains = all == 1 || tiles > 1 ? 2 : 4;
     const char* kind = p.format == LoopFactor::tf32 ? "tf32" : p.format == LoopFactor::bf16 ? "bf16" : "f16";
     open("{");
     line(fmt::format("float tile[{}][{}][4] = {{}};", tiles, chains));
@@ -551,33 +637,30 @@ class LoopWriter {
     open(fmt::format("for (int i = 0; i < {}; ++i) {{", all));
     load_factor(p, all);
     for (int tile = 0; tile < tiles; ++tile) {
+      const bool alone = size_t(2 * tile + 1) == lines.size();
+      const int words = alone ? 4 : 8;
       open("{");
-      for (int half = 0; half < 2; ++half) {
-        const char name = half ? 'y' : 'x';
-        if (size_t(2 * tile + half) == lines.size()) {
-          line("const u32 y[4] = {0, 0, 0, 0};");
-          continue;
-        }
-        const auto [nest, slot] = lines[size_t(2 * tile + half)];
-        const int kept = in_registers_[nest];
-        line(fmt::format("u32 {}[4];", name));
-        std::string near, far = fmt::format("const Quad w = far{}[({} * {} + i - {}) * {} + thread]; ", nest, slot, all - kept, kept, loop_.threads());
-        for (int q = 0; q < 4; ++q) {
-          near += fmt::format("{}[{}] = weight{}[{}][4 * {} + {}]; ", name, q, nest, slot, kept < all ? fmt::format("(i < {} ? i : 0)", kept) : "i", q);
-          far += fmt::format("{}[{}] = w.{}; ", name, q, "xyzw"[q]);
-        }
-        line(kept == all ? near : kept == 0 ? far : fmt::format("if (i < {}) {{ {}}} else {{ {}}}", kept, near, far));
+      line(fmt::format("u32 a[{}];", words));
+      std::string near, far;
+      for (int q = 0; q < words; ++q) near += fmt::format("a[{}] = weight{}_{}[{}][{}]; ", q, g, tile, kept < all ? fmt::format("i < {} ? i : 0", kept) : "i", q);
+      for (int q = 0; q < words / 4; ++q) {
+        far += fmt::format("const Quad w{} = far{}_{}[((i - {}) * {} + {}) * {} + thread]; ", q, g, tile, kept, words / 4, q, loop_.threads());
+        for (int e = 0; e < 4; ++e) far += fmt::format("a[{}] = w{}.{}; ", 4 * q + e, q, "xyzw"[e]);
       }
+      line(kept == all ? near : kept == 0 ? far : fmt::format("if (i < {}) {{ {}}} else {{ {}}}", kept, near, far));
       for (int half = 0; half < 2; ++half) {
-        line(fmt::format("const u32 a{}[4] = {{x[{}], y[{}], x[{}], y[{}]}};", half, 2 * half, 2 * half, 2 * half + 1, 2 * half + 1));
-        line(fmt::format("@multiply_{}(tile[{}][(2 * i + {}) % {}], a{}, b[{}], b[{}]);", kind, tile, half, chains, half, 2 * half, 2 * half + 1));
+        // The words of a line alone stand where those of two lines would: each of its two products is right in one of both lines, which is used.
+        const int w = alone ? 0 : 4 * half, first = alone ? half : 2 * half, second = alone ? half + 2 : 2 * half + 1;
+        line(fmt::format("const u32 a{0}[4] = {{a[{1}], a[{2}], a[{3}], a[{4}]}};", half, w, w + 1, w + 2, w + 3));
+        line(fmt::format("@multiply_{}(tile[{}][(2 * i + {}) % {}], a{}, b[{}], b[{}]);", kind, tile, half, chains, half, first, second));
       }
       close();
     }
     close();
     for (size_t l = 0; l < lines.size(); ++l)
       for (int r = 0; r < 2; ++r) {
-        auto chain = [&](int c) { return fmt::format("tile[{}][{}][{}]", l / 2, c, l % 2 * 2 + size_t(r)); };
+        const bool alone = l % 2 == 0 && l + 1 == lines.size();
+        auto chain = [&](int c) { return fmt::format("tile[{}][{}][{}]", l / 2, c, (alone ? c % 2 : int(l % 2)) * 2 + r); };
         line(fmt::format("sum{}[{}][{}] = {} + {}{};", lines[l].nest, lines[l].slot, r, chain(0), chain(1),
                          chains == 4 ? fmt::format(" + ({} + {})", chain(2), chain(3)) : ""));
       }
@@ -721,7 +804,9 @@ class LoopWriter {
       if (access.strides[i] != 0 && nest.group.domain[i] != 1) element += fmt::format(" + x{} * {}", i, access.strides[i]);
     if (access.gather >= 0) {
       need(index, out, access.gather);
-      element += fmt::format(" + (int)checked_index({}, {}ll, here, fault) * {}", out.value(access.gather), access.gather_size, access.gather_stride);
+      const LoopInput* checked = input_of(index, access.gather);
+      const std::string number = checked && checked->limit >= 0 ? out.value(access.gather) : fmt::format("(int)checked_index({}, {}ll, here, fault)", out.value(access.gather), access.gather_size);
+      element += fmt::format(" + {} * {}", number, access.gather_stride);
     }
     for (const auto& b : access.bounds) {
       if (b.low > 0) bounds = both(bounds, fmt::format("x{} >= {}", b.axis, b.low));
@@ -759,19 +844,27 @@ class LoopWriter {
         if (access.strides[i] != 0 && nest.group.domain[i] != 1) element += fmt::format(" + x{} * {}", i, access.strides[i]);
       const std::string from = TileWriter::rounded(x.dtype, out.value(node.in[0]));
       if (x.registers) out.line(fmt::format("value{}[r][{}] = {};", to.value, loop_.columns == 1 ? element : fmt::format("j + {}", to.shift), from));
-      if (x.shared) out.line(fmt::format("if ({}) {} = {};", either(both(lane, inside_points(nest))), in_shared(to.value, "(" + element + ")"), from));
-      if (x.factor) out.line(fmt::format("if ({}) {};", either(inside_points(nest)), store_factor(to.value, element, from)));
+      if (x.shared)
+        out.line(fmt::format("if ({}) {}", either(both(lane, inside_points(nest))),
+                             put(in_shared(to.value, "(" + element + ")"), TileWriter::type(x.dtype), from)));
+      if (x.factor) out.line(fmt::format("if ({}) {}", either(inside_points(nest)), store_factor(to.value, element, from)));
     }
     if (to.operand >= 0) out.store(n, both("here", lane));
   }
 
   LoopText finish() {
     std::string text = loop_.matrix ? "@matrix_units\n" : "";
-    text += fmt::format("typedef int I;\nstruct @aligned(16) Quad {{ {} x, y, z, w; }};\n", word_type());
+    if (loop_.cluster > 1) text += "@clusters\n";
+    text += fmt::format("typedef int I;\nstruct @aligned(16) Quad {{ {} x, y, z, w; }};\n", loop_.matrix ? "u32" : "float");
     text += "struct Moving { @global void* at; i64 step; };\n";
     text += fmt::format("struct Args {{ @global Fault* fault; i64 steps, rows; Moving p[{}]; }};\n", std::max<size_t>(operands_.size(), 1));
+    // A step waits for each function that it computes, so these have no branches for denormal numbers, which would also keep them from overlapping.
+    text += "@near_division\nnamespace loop {\n"
+            "RIDGE_INLINE float sigmoid(float x) { return near_reciprocal(1.f + expf(-x)); }\n"
+            "template <class A, class B> RIDGE_INLINE A div(A a, const B& b) { return ::div(a, b); }\n"
+            "RIDGE_INLINE float div(float a, float b) { return full_quotient(a, b); }\n}\n";
     // One block per multiprocessor: all registers are for its threads.
-    text += fmt::format("@entry({}, 1; resident_loop; const RIDGE_CONSTANT Args args) {{\n", loop_.threads());
+    text += fmt::format("@entry({}; resident_loop; const RIDGE_CONSTANT Args args) {{\n", loop_.cluster > 1 ? fmt::format("{}, 1, {}", loop_.threads(), loop_.cluster) : fmt::format("{}, 1", loop_.threads()));
     return {{"resident_loop", dialect_.write(text + text_), shared_.bytes}, operands_};
   }
 
@@ -779,6 +872,7 @@ class LoopWriter {
   const KernelDialect& dialect_;
   LoopShared shared_;
   std::vector<int> in_registers_;
+  std::vector<std::vector<size_t>> groups_;
   std::vector<TileFacts> facts_;
   std::vector<LoopInput> inputs_;
   std::vector<int> operands_;
@@ -789,12 +883,20 @@ class LoopWriter {
 }  // namespace
 
 std::vector<int> chunks_in_registers(const ResidentLoop& loop) {
-  std::vector<int> out;
+  std::vector<int> out(loop.nests.size(), 0);
   int64_t left = loop.weight_registers;
-  for (const LoopNest& nest : loop.nests) {
-    const int s = nest.product ? loop.slots(nest.points) : 1, all = nest.product ? loop.chunks(*nest.product) : 0;
-    out.push_back(int(std::min<int64_t>(all, left / (4 * s))));
-    left -= int64_t(out.back()) * 4 * s;
+  auto take = [&](const std::vector<size_t>& nests) {
+    int s = 0;
+    for (size_t i : nests) s += loop.slots(loop.nests[i].points);
+    const int kept = int(std::min<int64_t>(loop.chunks(*loop.nests[nests[0]].product), left / (4 * s)));
+    for (size_t i : nests) out[i] = kept;
+    left -= int64_t(kept) * 4 * s;
+  };
+  for (const std::vector<size_t>& group : product_groups(loop)) {
+    if (loop.matrix)
+      take(group);
+    else
+      for (size_t i : group) take({i});
   }
   return out;
 }

@@ -480,6 +480,7 @@ int cuLaunchKernel(Function* function, unsigned gx, unsigned gy, unsigned gz, un
   if (extra) return kInvalid;
   if (threads == 0 || blocks == 0) return refuse(kInvalid, "is empty");
   if (threads > 1024 || bz > 64 || gx > 2147483647u || gy > 65535 || gz > 65535) return refuse(kInvalid, "is beyond the device's limits");
+  if (entry.cluster > 1 && (gx % unsigned(entry.cluster) != 0 || gy * gz != 1 || threads % 32 != 0)) return refuse(kInvalid, "has no whole number of clusters");
   if (entry.bound && threads > uint64_t(entry.bound)) return refuse(kLaunchOutOfResources, "has more threads than its __launch_bounds__");
   const auto fixed = size_t(table.shared_end - table.shared_begin);
   if (shared > unsigned(function->most_dynamic)) return refuse(kInvalid, "asks for more shared memory than was granted with cuFuncSetAttribute");

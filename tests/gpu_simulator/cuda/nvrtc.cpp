@@ -65,7 +65,7 @@ void drop_shared_declarations(std::string& text) {
 }
 
 struct Entry {
-  std::string name, bound = "0";
+  std::string name, bound = "0", cluster = "1";
 };
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -79,7 +79,7 @@ size_t closing(const std::string& text, size_t at) {
   return text.size();
 }
 
-// The functions extern "C" __global__ void [__launch_bounds__(…)] name(…), without duplicates.
+// The functions extern "C" __global__ void [__launch_bounds__(…)] [__cluster_dims__(…)] name(…), without duplicates.
 std::vector<Entry> entries_of(const std::string& text) {
   std::vector<Entry> entries;
   for (size_t at = 0; (at = text.find("__global__", at)) != std::string::npos; ++at) {
@@ -97,6 +97,11 @@ std::vector<Entry> entries_of(const std::string& text) {
       if (word == "__launch_bounds__") {
         entry.bound = text.substr(open + 1, close - open - 1);
         entry.bound = entry.bound.substr(0, entry.bound.find(','));
+        open = close;
+        continue;
+      }
+      if (word == "__cluster_dims__") {
+        entry.cluster = text.substr(open + 1, text.find(',', open) - open - 1);
         open = close;
         continue;
       }
@@ -119,7 +124,7 @@ int compile(Program& program) {
   source += "#line 1 \"text\"\n" + text + "\n}\n#line 1 \"simulator\"\n";
   for (const Entry& entry : entries)
     source += "extern \"C\" __attribute__((visibility(\"default\"))) SimulatorEntry simulator_entry_" + entry.name + ";\nSimulatorEntry simulator_entry_" +
-              entry.name + " = simulator_entry(&" + entry.name + ", " + entry.bound + ");\n";
+              entry.name + " = simulator_entry(&" + entry.name + ", " + entry.bound + ", " + entry.cluster + ");\n";
   const simulator::Compiled made = simulator::compile(source, {"-D__CUDACC_RTC__", "-D__CUDA_ARCH__=" + std::to_string(program.arch)});
   program.library = made.library, program.log = made.log;
   return program.library.empty() ? kCompilation : kOk;

@@ -15,6 +15,7 @@ typedef __SIZE_TYPE__ size_t;
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __builtin_assume(x)
 
@@ -43,6 +44,8 @@ struct SimulatorHooks {
   unsigned (*active)();
   long long (*clock)();
   void (*touch)(const void* at, int bytes, int write);
+  unsigned (*cluster_rank)();
+  void* (*cluster_address)(void* at, unsigned rank);
 };
 }
 
@@ -98,11 +101,12 @@ struct dim3 {
 static uint3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr int warpSize = 32;
 
-enum { kSync, kSyncOr, kSyncAnd, kSyncCount, kNamed };
+enum { kSync, kSyncOr, kSyncAnd, kSyncCount, kNamed, kCluster };
 inline void __syncthreads() { simulator_hooks.barrier(kSync, 0, 0, 0); }
 inline int __syncthreads_or(int p) { return int(simulator_hooks.barrier(kSyncOr, 0, 0, p != 0) != 0); }
 inline int __syncthreads_and(int p) { return int(simulator_hooks.barrier(kSyncAnd, 0, 0, p != 0)); }
 inline int __syncthreads_count(int p) { return int(simulator_hooks.barrier(kSyncCount, 0, 0, p != 0)); }
+inline void simulator_cluster_barrier() { simulator_hooks.barrier(kCluster, 0, 0, 0); }
 inline void simulator_named_barrier(int id, int threads) { simulator_hooks.barrier(kNamed, id, threads, 0); }
 
 enum { kMeet, kShuffle, kShuffleXor, kShuffleUp, kShuffleDown, kBallot, kExchange, kMatch };
@@ -308,7 +312,7 @@ struct SimulatorEntry {
   void (*call)(void (*)(), void**);
   void (*function)();
   const int* sizes;
-  int count, bound;
+  int count, bound, cluster;
 };
 template <size_t... I> struct SimulatorIndices {};
 template <class... Args> struct SimulatorParameters {
@@ -320,9 +324,9 @@ template <class... Args> struct SimulatorParameters {
   }
 };
 template <class... Args>
-SimulatorEntry simulator_entry(void (*entry)(Args...), int bound) {
+SimulatorEntry simulator_entry(void (*entry)(Args...), int bound, int cluster) {
   using P = SimulatorParameters<Args...>;
-  return {&P::call, reinterpret_cast<void (*)()>(entry), P::sizes, int(sizeof...(Args)), bound};
+  return {&P::call, reinterpret_cast<void (*)()>(entry), P::sizes, int(sizeof...(Args)), bound, cluster};
 }
 extern "C" __attribute__((weak)) char __start_simulator_shared[], __stop_simulator_shared[];  // null: the text has none
 struct SimulatorModule {
