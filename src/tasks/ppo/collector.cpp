@@ -393,17 +393,16 @@ void Collector::pack_records() {
   const float value_mean = b.value_scale[0], value_factor = 1 / b.value_scale[1];
   const size_t width = b.shift.size();
   constexpr auto kMost = float(kLargestObservation);
-  std::byte* to = b.records.data();
-  for (size_t i = 0; i < b.goal.size(); ++i, to += b.record_bytes) {
+  auto pack = [&](size_t i, std::byte* to) {
     const float figures[kFigures] = {b.log_p[i], (b.value[i] - value_mean) * value_factor, b.advantage[i], (b.goal[i] - value_mean) * value_factor};
     std::memcpy(to, figures, sizeof figures);
     std::memcpy(to + sizeof figures, b.action.data() + i * size_t(b.action_bytes), size_t(b.action_bytes));
-    if (b.stack > 1) continue;
+    if (b.stack > 1) return;
     const std::byte* seen = b.frames.data() + i * size_t(b.frame_bytes);
     std::byte* observation = to + sizeof figures + b.action_bytes;
     if (!args_.normalize_observations) {
       std::memcpy(observation, seen, size_t(b.frame_bytes));
-      continue;
+      return;
     }
     for (size_t k = 0; k < width; ++k) {
       float x;
@@ -411,7 +410,10 @@ void Collector::pack_records() {
       x = std::clamp((x - b.shift[k]) * b.scale[k], -kMost, kMost);
       std::memcpy(observation + k * sizeof x, &x, sizeof x);
     }
-  }
+  };
+  each_range(default_team(), 0, args_.decisions(), double(b.record_bytes) / 8, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) pack(size_t(i), b.records.data() + i * b.record_bytes);
+  });
 }
 
 float Collector::entropy_weight() const {
