@@ -55,7 +55,7 @@ struct Agent {
 // With the preset's sizes, as planned for an H200.
 TEST(AgentLaunches, ArePlanned) {
   test::PlanBackend backend(cuda::chip_for(9, 0));
-  Agent a(backend, "pong", 64, 3, sizes(512, 64, 8192, 6));
+  Agent a(backend, "pong", 64, 3, sizes(128, 1024, 8192, 4));
   const std::vector<int64_t> learning = backend.launches();
   const Collector collector(*a.step, a.policy, a.tensors, a.instances, a.args);
   const std::vector<int64_t> acting(backend.launches().begin() + long(learning.size()), backend.launches().end());
