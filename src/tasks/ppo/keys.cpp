@@ -84,7 +84,7 @@ constexpr Preset kPpoPresets[] = {
      "beta2=0.999"},
     {"breakout",
      "env=breakout network=mlp units=64 layers=3 instances=1024 horizon=64 minibatch=16384 update_epochs=4 gamma=0.99 lambda=0.95 entropy=0.001 lr=3e-3 "
-     "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=50000000 weight_decay=0 clip=1 beta2=0.999"},
+     "schedule=constant adaptive_kl=0.01 normalize_values=true decisions=50000000 target_score=350 weight_decay=0 clip=1 beta2=0.999"},
 };
 
 }  // namespace config::ppo_keys
