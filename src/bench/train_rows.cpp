@@ -12,6 +12,7 @@
 #include "bench/env_rows.h"
 #include "machine/memory_budget.h"
 #include "measure/ceilings.h"
+#include "measure/default_team.h"
 #include "tasks/registry.h"
 #include "threads/thread_team.h"
 #include "train/run_device.h"
@@ -224,15 +225,18 @@ std::string rival_of(const BenchRow& row, const std::string& precision) {
 
 void run_train(const Options& options, const RowSettings& settings, const std::function<void(const TrainResult&)>& sink) {
   const auto filter = row_filter(options.filter);
-  std::optional<ThreadTeam> team;
-  if (options.backend->host_memory()) team.emplace(TeamOptions{.threads = options.threads});
+  // Feeds share the default team, so rows run in it too: two teams would compete for the cores.
+  ThreadTeam* team = nullptr;
+  std::optional<ThreadTeam> other;
+  if (options.backend->host_memory())
+    team = options.threads == 0 || options.threads == default_team().size() ? &default_team() : &other.emplace(TeamOptions{.threads = options.threads});
   bool any = false;
   std::string rows;
   for (const EnvRow& row : env_rows()) {
     rows += " " + row.name;
     if (!filter(row.name)) continue;
     any = true;
-    TrainResult r = measure_below_roof([&] { return measure_environment(row, options, team ? &*team : nullptr); });
+    TrainResult r = measure_below_roof([&] { return measure_environment(row, options, team); });
     r.name = row.name;
     sink(r);
   }

@@ -74,7 +74,10 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
     options.device = to_string(chosen.device), options.backend = open_device(chosen.device);
     if (const std::string remark = options.backend->remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
   }
-  if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(known_machine(), thread_request(settings), {}).team.threads;
+  if (settings.get<std::string>("threads") != "auto") {
+    request_default_threads(thread_request(settings));
+    options.threads = choose_threads(known_machine(), thread_request(settings), {}).team.threads;
+  }
   return options;
 }
 
