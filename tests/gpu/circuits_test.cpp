@@ -57,18 +57,23 @@ TEST(CudaCircuits, TrainWithOneKernelPerLoop) {
   }
 }
 
-// With factors of fewer bits, each loop has a kernel on matrix units, the first of its candidates.
+// With factors of fewer bits, each loop has a kernel on matrix units, the first of its candidates; weights that are too large for a block are in clusters.
 TEST(CudaCircuits, MultiplyOnMatrixUnits) {
-  CircuitArgs layers, lstm;
-  layers.cell = "cfc", layers.backbone_units = 64, layers.backbone_layers = 2, lstm.cell = "lstm";
-  layers.inputs = lstm.inputs = 8, layers.units = 64, lstm.units = 128;
+  CircuitArgs layers, wide, lstm;
+  layers.cell = wide.cell = "cfc", layers.backbone_layers = wide.backbone_layers = 2, lstm.cell = "lstm";
+  layers.units = 64, layers.backbone_units = 64, wide.units = 256, wide.backbone_units = 256, lstm.units = 128;
+  layers.inputs = wide.inputs = lstm.inputs = 8;
   for (Precision precision : {Precision::tf32, Precision::bf16, Precision::fp16})
-    for (const CircuitArgs& a : {layers, lstm}) {
+    for (const CircuitArgs& a : {layers, wide, lstm}) {
       const std::vector<std::string> notes = loops_of(a, 64, 16, precision);
       EXPECT_EQ(notes.size(), 2u) << a.cell;
-      if (std::getenv("TEST_PRINT"))
-        for (const std::string& note : notes) fmt::print("{} {}: {}\n", a.cell, name(precision), note);
-      for (const std::string& note : notes) EXPECT_NE(note.find("on matrix units"), std::string::npos) << a.cell << ", " << name(precision) << ": " << note;
+      const std::string units = a.units < 256                  ? " on matrix units, "
+                                : precision == Precision::tf32 ? " on matrix units of 4 blocks"
+                                                               : " on matrix units of 2 blocks";
+      for (const std::string& note : notes) {
+        if (std::getenv("TEST_PRINT")) fmt::print("{} {}: {}\n", a.cell, name(precision), note);
+        EXPECT_NE(note.find(units), std::string::npos) << a.cell << ", " << name(precision) << ": " << note;
+      }
     }
 }
 

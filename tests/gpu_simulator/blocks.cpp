@@ -95,7 +95,7 @@ struct Request {  // from a thread that synchronizes with its warp
 
 struct Thread {
   Index at;
-  int number = 0;  // in the block, or in the cluster
+  int number = 0;     // in the block, or in the cluster
   unsigned rank = 0;  // of its block in the cluster
   bool live = false;
   Waits waits = Waits::no;

@@ -1,5 +1,5 @@
-// Runs a kernel's blocks, or clusters of blocks, one after another, with threads that synchronize at barriers and in warps as on a GPU. It also checks: deadlocks, disagreeing masks
-// and out-of-bounds accesses end the launch with a message.
+// Runs a kernel's blocks, or clusters of blocks, one after another, with threads that synchronize at barriers and in warps as on a GPU. It also checks:
+// deadlocks, disagreeing masks and out-of-bounds accesses end the launch with a message.
 #pragma once
 #include <string>
 

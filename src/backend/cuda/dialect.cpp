@@ -18,7 +18,9 @@ constexpr std::string_view kClusters = R"(
 #ifdef RIDGE_SIMULATOR
 RIDGE_INLINE u32 cluster_rank() { return simulator_hooks.cluster_rank(); }
 RIDGE_INLINE void cluster_barrier() { simulator_cluster_barrier(); }
-template <class T> RIDGE_INLINE void cluster_store(T* at, u32 rank, T x) { *(T*)simulator_hooks.cluster_address(at, rank) = x; }
+template <class T> RIDGE_INLINE void cluster_store(T* at, T x, u32 blocks) {
+  for (u32 rank = 0; rank < blocks; ++rank) *(T*)simulator_hooks.cluster_address(at, rank) = x;
+}
 #else
 RIDGE_INLINE u32 cluster_rank() {
   u32 rank;
@@ -28,15 +30,20 @@ RIDGE_INLINE u32 cluster_rank() {
 RIDGE_INLINE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-template <class T> RIDGE_INLINE void cluster_store(T* at, u32 rank, T x) {
-  u32 to;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"((u32)__cvta_generic_to_shared(at)), "r"(rank));
-  if constexpr (sizeof(T) == 2)
-    asm volatile("st.shared::cluster.u16 [%0], %1;" :: "r"(to), "h"(x) : "memory");
-  else if constexpr (sizeof(T) == 4)
-    asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(to), "r"(*(u32*)&x) : "memory");
-  else
-    asm volatile("st.shared::cluster.u64 [%0], %1;" :: "r"(to), "l"(*(u64*)&x) : "memory");
+template <class T> RIDGE_INLINE void cluster_store(T* at, T x, u32 blocks) {
+  const u32 here = (u32)__cvta_generic_to_shared(at);
+#pragma unroll
+  for (u32 rank = 0; rank < blocks; ++rank) {
+    u32 to;  // where the block's memory begins: with the address of each element, the compiler would keep one in a register for each store of a step
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(0), "r"(rank));
+    to += here;
+    if constexpr (sizeof(T) == 2)
+      asm volatile("st.shared::cluster.u16 [%0], %1;" :: "r"(to), "h"(x) : "memory");
+    else if constexpr (sizeof(T) == 4)
+      asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(to), "r"(*(u32*)&x) : "memory");
+    else
+      asm volatile("st.shared::cluster.u64 [%0], %1;" :: "r"(to), "l"(*(u64*)&x) : "memory");
+  }
 }
 #endif
 )";

@@ -24,7 +24,10 @@ class ResidentKernel final : public Kernel {
     int products = 0;
     for (const LoopNest& nest : loop.nests) products += nest.product.has_value();
     note_ = fmt::format("resident: {} blocks of {} threads, {} rows each, {} stages, {} products{}, {} weights of a thread in registers, {} bytes shared",
-                        blocks_, threads_, int64_t(loop.groups) * loop.rows_each, loop.stages, products, loop.cluster > 1 ? fmt::format(" on matrix units of {} blocks", loop.cluster) : loop.matrix ? " on matrix units" : "",
+                        blocks_, threads_, int64_t(loop.groups) * loop.rows_each, loop.stages, products,
+                        loop.cluster > 1 ? fmt::format(" on matrix units of {} blocks", loop.cluster)
+                        : loop.matrix    ? " on matrix units"
+                                         : "",
                         loop.weight_registers, made_.text.shared);
   }
 

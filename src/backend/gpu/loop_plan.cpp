@@ -464,7 +464,8 @@ class LoopPlanner {
     for (const LoopNest& n : loop_.nests) deepest = std::max({deepest, n.reduced, n.product ? (n.product->depth + 3) / 4 : 1});
     // The number of lanes decides the order of sums, so it depends on the step alone and not on the number of rows.
     set_lanes(1);
-    if (loop_.matrix) loop_.padded_columns = (loop_.columns + 8 * loop_.cluster - 1) / (8 * loop_.cluster) * 8 * loop_.cluster, loop_.groups = 4, loop_.rows_each = 2;
+    if (loop_.matrix)
+      loop_.padded_columns = (loop_.columns + 8 * loop_.cluster - 1) / (8 * loop_.cluster) * 8 * loop_.cluster, loop_.groups = 4, loop_.rows_each = 2;
     for (int lanes = 2; !loop_.matrix && lanes <= 32 && lanes / 2 < deepest && loop_.threads() < kFullThreads; lanes *= 2) {
       const int before = loop_.lanes;
       set_lanes(lanes);
@@ -477,15 +478,17 @@ class LoopPlanner {
     bool reduces = false;
     for (const LoopValue& v : loop_.values) slots += v.registers ? loop_.slots(v.width) : 0, carried += v.registers && v.carry >= 0 ? loop_.slots(v.width) : 0;
     for (const LoopNest& n : loop_.nests) sums += n.product ? loop_.slots(n.points) : 0, reduces |= n.reduced > 1;
-    while (!loop_.matrix && loop_.rows_each < 8 && (loop_.rows + loop_.rows_each - 1) / loop_.rows_each > chip_.multiprocessors && 2 * loop_.rows_each * sums <= kMostSums)
+    while (!loop_.matrix && loop_.rows_each < 8 && (loop_.rows + loop_.rows_each - 1) / loop_.rows_each > chip_.multiprocessors &&
+           2 * loop_.rows_each * sums <= kMostSums)
       loop_.rows_each *= 2;
     if (slots * loop_.rows_each > kMostSlots) refuse_loop("a thread has {} values of a row; at most {} stay in registers", slots, kMostSlots);
     loop_.ahead = reduces ? 1 : slots * loop_.rows_each > 24 ? 2 : 4;
-    // How many registers a step needs besides weights is known only to the compiler: the most that weights can have, and two candidates with fewer.
+    // How many registers a step needs besides weights is known only to the compiler: the most that weights can have, and candidates with fewer.
     const int registers = loop_.threads() <= kFullThreads ? 255 : 128;
     const int64_t most = registers - 44 - loop_.rows_each * (carried + (loop_.matrix ? 2 : 1) * sums);
     budgets_.clear();
-    for (int64_t less : {0, 24, 64}) budgets_.push_back(int(std::clamp<int64_t>(most - less, 0, weights_of_thread()) / 4 * 4));
+    if (loop_.matrix && weights_of_thread() > most) loop_.ahead = std::min(loop_.ahead, 2);  // registers are scarce
+    for (int64_t less : {0, 12, 28, 48, 72}) budgets_.push_back(int(std::clamp<int64_t>(most - less, 0, weights_of_thread()) / 4 * 4));
     budgets_.erase(std::unique(budgets_.begin(), budgets_.end()), budgets_.end());
   }
 
@@ -496,7 +499,7 @@ class LoopPlanner {
   ResidentLoop loop_;
   std::unordered_map<NodeId, int> value_of_;
   std::unordered_map<int, int> cast_of_;  // values in 16 bits, of values in 32
-  std::vector<int> budgets_ = {0};  // registers for weights
+  std::vector<int> budgets_ = {0};        // registers for weights
 };
 
 }  // namespace
@@ -523,7 +526,8 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
         out.refusal = refusal.why;
       }
     };
-    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && out.loops.empty(); cluster *= 2) add(cluster);  // the fewest that hold the weights
+    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && out.loops.empty(); cluster *= 2)
+      add(cluster);  // the fewest that hold the weights
     add(0);
     rows /= shape[axes - 1];
   }

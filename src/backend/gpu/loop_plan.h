@@ -20,15 +20,15 @@ enum class LoopFactor : uint8_t { f32, tf32, bf16, f16 };
 struct LoopValue {
   DType dtype = DType::f32;
   int64_t width = 0;
-  int carry = -1;             // which carry; -1: lives for one step
-  bool entering = false;      // the carry at the start of the step; otherwise at its end
-  bool uniform = false;       // one number for all rows, such as a time index: every thread computes it
-  bool registers = true;      // every store is by the element's owner
-  bool shared = false;        // some thread reads elements of others
-  bool factor = false;        // matrix units multiply it: its rounded elements are in shared memory too
+  int carry = -1;                       // which carry; -1: lives for one step
+  bool entering = false;                // the carry at the start of the step; otherwise at its end
+  bool uniform = false;                 // one number for all rows, such as a time index: every thread computes it
+  bool registers = true;                // every store is by the element's owner
+  bool shared = false;                  // some thread reads elements of others
+  bool factor = false;                  // matrix units multiply it: its rounded elements are in shared memory too
   LoopFactor format = LoopFactor::f32;  // of these
-  int stage = -1;             // that has computed it
-  int first = -1, last = -1;  // stages that first write and last read it
+  int stage = -1;                       // that has computed it
+  int first = -1, last = -1;            // stages that first write and last read it
 };
 
 // Where an access of a nest goes: to a value of the loop, or to memory through an operand of the scan.
@@ -84,7 +84,7 @@ struct ResidentLoop {
   bool is_wide(const LoopNest& nest) const { return columns > 1 && !nest.product && slots(nest.points) > kMostSlotsOfNest; }
   static constexpr int kMostSlotsOfNest = 8;
   int slots(int64_t width) const { return int((width + columns - 1) / columns); }
-  int sharers() const { return matrix ? 4 : lanes; }  // threads that hold the weights of a column
+  int sharers() const { return matrix ? 4 : lanes; }                                                // threads that hold the weights of a column
   static int chunk(LoopFactor f) { return f == LoopFactor::bf16 || f == LoopFactor::f16 ? 8 : 4; }  // weights in the 16 bytes that a thread takes at a time
   int chunks(const LoopProduct& p) const { return int((p.depth + chunk(p.format) * sharers() - 1) / (chunk(p.format) * sharers())); }
   bool exchanges() const;  // threads meet at barriers

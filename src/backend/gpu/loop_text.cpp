@@ -48,7 +48,12 @@ std::vector<std::vector<size_t>> product_groups(const ResidentLoop& loop) {
 class LoopWriter {
  public:
   LoopWriter(const ResidentLoop& loop, const KernelDialect& dialect)
-      : loop_(loop), dialect_(dialect), shared_(loop_shared(loop)), in_registers_(chunks_in_registers(loop)), groups_(product_groups(loop)), ahead_(loop.ahead) {
+      : loop_(loop),
+        dialect_(dialect),
+        shared_(loop_shared(loop)),
+        in_registers_(chunks_in_registers(loop)),
+        groups_(product_groups(loop)),
+        ahead_(loop.ahead) {
     for (const LoopNest& nest : loop.nests) facts_.push_back(facts_of(nest.group));
     find_inputs();
   }
@@ -137,8 +142,7 @@ class LoopWriter {
   // Stores what other threads read.
   std::string put(const std::string& at, const char* type, const std::string& x) const {
     if (loop_.cluster == 1) return fmt::format("{} = ({}){};", at, type, x);
-    return fmt::format("{{ const {0} word = ({0}){1}; for (u32 rank = 0; rank < {2}; ++rank) @cluster_store(&{3}, rank, word); }}", type, x,
-                       loop_.cluster, at);
+    return fmt::format("@cluster_store(&{}, ({}){}, {}u);", at, type, x, loop_.cluster);
   }
   const char* barrier() const { return loop_.cluster > 1 ? "@cluster_barrier;" : "@barrier;"; }
   std::string in_shared(int v, const std::string& element) const {
@@ -171,8 +175,16 @@ class LoopWriter {
         const LoopAccess& to = nest.accesses[size_t(node.access)];
         const uint32_t mask = facts_[i].mask[n];
         if (to.value >= 0 || nest.group.accesses[size_t(node.access)].gather >= 0) continue;
-        LoopInput input{int(i), int(n), to.moves,     (mask & axes(0, nest.row_axes)) != 0, (mask & axes(nest.row_axes, nest.point_axes)) != 0, 0,
-                        1,      index_limit(nest, int(n)), {}, {{i, int(n)}}};
+        LoopInput input{int(i),
+                        int(n),
+                        to.moves,
+                        (mask & axes(0, nest.row_axes)) != 0,
+                        (mask & axes(nest.row_axes, nest.point_axes)) != 0,
+                        0,
+                        1,
+                        index_limit(nest, int(n)),
+                        {},
+                        {{i, int(n)}}};
         if (to.moves) input.limit = -1;
         if (mask & axes(nest.row_axes + nest.point_axes, nest.group.domain.rank() - nest.row_axes - nest.point_axes)) {
           input.parts = int(parts_of(nest));
@@ -182,7 +194,8 @@ class LoopWriter {
         if (input.by_point && loop_.is_wide(nest)) continue;
         if (input.by_row) input.registers *= loop_.rows_each;
         if (input.by_point) input.registers *= slots(nest.points);
-        const auto same = std::find_if(inputs_.begin(), inputs_.end(), [&](const LoopInput& other) { return other.limit == input.limit && reads_the_same(other, input); });
+        const auto same =
+            std::find_if(inputs_.begin(), inputs_.end(), [&](const LoopInput& other) { return other.limit == input.limit && reads_the_same(other, input); });
         if (same != inputs_.end()) {
           same->readers.push_back(input.readers[0]);
           continue;
@@ -232,8 +245,8 @@ class LoopWriter {
   void declare(const LoopInput& input, const std::string& copies, const char* suffix = "") {
     const LoopNest& nest = loop_.nests[size_t(input.nest)];
     const std::string parts = input.parts ? fmt::format("[{}]", input.parts) : "";
-    line(fmt::format("{} {}{}{}{}[{}][{}];", input.limit < 0 ? TileWriter::type(nest.group.nodes[size_t(input.node)].dtype) : "int", input.name, suffix, copies, parts,
-                     input.by_row ? loop_.rows_each : 1, input.by_point ? slots(nest.points) : 1));
+    line(fmt::format("{} {}{}{}{}[{}][{}];", input.limit < 0 ? TileWriter::type(nest.group.nodes[size_t(input.node)].dtype) : "int", input.name, suffix, copies,
+                     parts, input.by_row ? loop_.rows_each : 1, input.by_point ? slots(nest.points) : 1));
   }
   void hold(const LoopInput& input) {
     const LoopNest& nest = loop_.nests[size_t(input.nest)];
@@ -387,7 +400,8 @@ class LoopWriter {
     line(fmt::format("@global const {}* from{} = {} + {};", TileWriter::memory(p.dtype), nest, address(p.weights, p.dtype, nullptr), p.weight_offset));
   }
 
-  // Fragments of a group's weights: of two lines, words 0 and 1 of both, then words 2 and 3; of a line alone, its four words.
+  // Fragments of a group's weights: of two lines, words 0 and 1 of both, then words 2 and 3; of a line alone, words 0 and 1 as of the first line, and 2 and 3
+  // as of the second.
   struct Line {
     size_t nest;
     int slot;
@@ -415,7 +429,7 @@ class LoopWriter {
         if (!alone && lines[l + 1].nest != lines[l].nest) weights_pointer(lines[l + 1].nest);
         auto word = [&](int q) {
           const Line& of = alone ? lines[l] : lines[l + size_t(q % 2)];
-          return weight(of.nest, std::to_string(of.slot), std::to_string(alone ? q : q / 2));
+          return weight(of.nest, std::to_string(of.slot), std::to_string(alone ? q % 2 * 2 + q / 2 : q / 2));
         };
         const std::string first = fmt::format("const int k = (i * 4 + sharer) * {};", ResidentLoop::chunk(p.format));
         if (kept > 0) {
@@ -573,8 +587,7 @@ class LoopWriter {
     int sums = 0;
     for (size_t i : nests) sums += slots(loop_.nests[i].points);
     const int chains = sums == 1 ? 4 : sums < 4 ? 2 : 1;  // few sums would wait for each addition
-    for (size_t i : nests)
-      line(fmt::format("float sum{0}[{1}][{2}], chain{0}[{1}][{2}][{3}] = {{}};", i, slots(loop_.nests[i].points), rows, chains));
+    for (size_t i : nests) line(fmt::format("float sum{0}[{1}][{2}], chain{0}[{1}][{2}][{3}] = {{}};", i, slots(loop_.nests[i].points), rows, chains));
     line("@unroll");
     open(fmt::format("for (int i = 0; i < {}; ++i) {{", all));
     line(fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes));
@@ -642,17 +655,18 @@ class LoopWriter {
       open("{");
       line(fmt::format("u32 a[{}];", words));
       std::string near, far;
-      for (int q = 0; q < words; ++q) near += fmt::format("a[{}] = weight{}_{}[{}][{}]; ", q, g, tile, kept < all ? fmt::format("i < {} ? i : 0", kept) : "i", q);
+      for (int q = 0; q < words; ++q)
+        near += fmt::format("a[{}] = weight{}_{}[{}][{}]; ", q, g, tile, kept < all ? fmt::format("i < {} ? i : 0", kept) : "i", q);
       for (int q = 0; q < words / 4; ++q) {
         far += fmt::format("const Quad w{} = far{}_{}[((i - {}) * {} + {}) * {} + thread]; ", q, g, tile, kept, words / 4, q, loop_.threads());
         for (int e = 0; e < 4; ++e) far += fmt::format("a[{}] = w{}.{}; ", 4 * q + e, q, "xyzw"[e]);
       }
       line(kept == all ? near : kept == 0 ? far : fmt::format("if (i < {}) {{ {}}} else {{ {}}}", kept, near, far));
       for (int half = 0; half < 2; ++half) {
-        // The words of a line alone stand where those of two lines would: each of its two products is right in one of both lines, which is used.
-        const int w = alone ? 0 : 4 * half, first = alone ? half : 2 * half, second = alone ? half + 2 : 2 * half + 1;
+        // A line alone multiplies the same fragment twice: the first product is right in its first line, the second one in the second, and only these are used.
+        const int w = alone ? 0 : 4 * half;
         line(fmt::format("const u32 a{0}[4] = {{a[{1}], a[{2}], a[{3}], a[{4}]}};", half, w, w + 1, w + 2, w + 3));
-        line(fmt::format("@multiply_{}(tile[{}][(2 * i + {}) % {}], a{}, b[{}], b[{}]);", kind, tile, half, chains, half, first, second));
+        line(fmt::format("@multiply_{}(tile[{}][(2 * i + {}) % {}], a{}, b[{}], b[{}]);", kind, tile, half, chains, half, 2 * half, 2 * half + 1));
       }
       close();
     }
@@ -688,8 +702,7 @@ class LoopWriter {
       return;
     }
     auto element = [&](int e) { return fmt::format("(k + {} < {} ? (u32)from[(k + {}) * {}] : 0u)", e, p.depth, e, p.stride); };
-    for (int q = 0; q < 4; ++q)
-      line(fmt::format("b[{}] = {}{};", q, element(in_word * q), in_word == 2 ? fmt::format(" | {} << 16", element(2 * q + 1)) : ""));
+    for (int q = 0; q < 4; ++q) line(fmt::format("b[{}] = {}{};", q, element(in_word * q), in_word == 2 ? fmt::format(" | {} << 16", element(2 * q + 1)) : ""));
   }
 
   // ---- one nest ----
@@ -748,13 +761,18 @@ class LoopWriter {
       out.line(fmt::format("{}::clear(a{});", joiner(nest.group.nodes[size_t(n)].op), n));
     }
     const bool wide = loop_.is_wide(nest), alone = loop_.columns == 1 || wide, partial = !alone && nest.reduced % loop_.lanes != 0;
+    // Lanes beyond the last point compute with the others, so that the parts of a sum overlap, and join nothing.
+    const bool joins = partial && stores.empty();
+    const std::string within = fmt::format("q < {}", nest.reduced);
+    if (joins) out.line(fmt::format("const bool whole{} = here;", phase));
     out.line((alone ? wide : parts_of(nest) > kMostParts) ? "@unroll 4" : "@unroll");
     if (alone) {
       out.open(fmt::format("for (int q = 0; q < {}; ++q) {{", nest.reduced));
     } else {
       out.open(fmt::format("for (int i = 0; i < {}; ++i) {{", parts_of(nest)));
       out.line(fmt::format("const int q = i * {} + lane;", loop_.lanes));
-      if (partial) out.open(fmt::format("if (q < {}) {{", nest.reduced));
+      if (partial && !joins) out.open(fmt::format("if ({}) {{", within));
+      if (joins) out.line(fmt::format("const bool here = whole{} && {};", phase, within)), out.line("(void)here;"), part_ = within;
     }
     reduced_coordinates(nest, [&](const std::string& text) { out.line(text); });
     const TileWriter::Scope scope = out.enter();
@@ -764,10 +782,11 @@ class LoopWriter {
       std::string x = out.value(node.in[0]);
       const char* of = TileWriter::type(nest.group.nodes[size_t(node.in[0])].dtype);
       x = is_arg(node.op) ? fmt::format("arg_at(({}){}, (i64)q)", of, x) : fmt::format("({}){}", of, x);
-      out.line(fmt::format("a{} = {}::join(a{}, {});", n, joiner(node.op), n, x));
+      out.line(fmt::format("{}a{} = {}::join(a{}, {});", joins ? fmt::format("if ({}) ", within) : "", n, joiner(node.op), n, x));
     }
     for (int n : stores) store(index, out, n, false);
-    if (partial) out.close();
+    part_.clear();
+    if (partial && !joins) out.close();
     out.close();
     out.leave(scope);
     for (int n : sums) {
@@ -805,7 +824,9 @@ class LoopWriter {
     if (access.gather >= 0) {
       need(index, out, access.gather);
       const LoopInput* checked = input_of(index, access.gather);
-      const std::string number = checked && checked->limit >= 0 ? out.value(access.gather) : fmt::format("(int)checked_index({}, {}ll, here, fault)", out.value(access.gather), access.gather_size);
+      const std::string number = checked && checked->limit >= 0
+                                     ? out.value(access.gather)
+                                     : fmt::format("(int)checked_index({}, {}ll, here, fault)", out.value(access.gather), access.gather_size);
       element += fmt::format(" + {} * {}", number, access.gather_stride);
     }
     for (const auto& b : access.bounds) {
@@ -820,7 +841,7 @@ class LoopWriter {
       if (!bounds.empty()) slot = fmt::format("({0}) >= 0 && ({0}) < {1} ? ({0}) : 0", slot, count);
       from = fmt::format("value{}[r][{}]", to.value, slot);
     } else {
-      bounds = both(bounds, inside_points(nest));  // beyond the row there is no memory
+      bounds = both(both(bounds, inside_points(nest)), part_);  // beyond the row there is no memory
       from = in_shared(to.value, fmt::format("({})", element));
     }
     if (!bounds.empty()) from = fmt::format("({}) ? {} : ({})({})", bounds, from, type, otherwise);
@@ -845,8 +866,8 @@ class LoopWriter {
       const std::string from = TileWriter::rounded(x.dtype, out.value(node.in[0]));
       if (x.registers) out.line(fmt::format("value{}[r][{}] = {};", to.value, loop_.columns == 1 ? element : fmt::format("j + {}", to.shift), from));
       if (x.shared)
-        out.line(fmt::format("if ({}) {}", either(both(lane, inside_points(nest))),
-                             put(in_shared(to.value, "(" + element + ")"), TileWriter::type(x.dtype), from)));
+        out.line(
+            fmt::format("if ({}) {}", either(both(lane, inside_points(nest))), put(in_shared(to.value, "(" + element + ")"), TileWriter::type(x.dtype), from)));
       if (x.factor) out.line(fmt::format("if ({}) {}", either(inside_points(nest)), store_factor(to.value, element, from)));
     }
     if (to.operand >= 0) out.store(n, both("here", lane));
@@ -859,12 +880,14 @@ class LoopWriter {
     text += "struct Moving { @global void* at; i64 step; };\n";
     text += fmt::format("struct Args {{ @global Fault* fault; i64 steps, rows; Moving p[{}]; }};\n", std::max<size_t>(operands_.size(), 1));
     // A step waits for each function that it computes, so these have no branches for denormal numbers, which would also keep them from overlapping.
-    text += "@near_division\nnamespace loop {\n"
-            "RIDGE_INLINE float sigmoid(float x) { return near_reciprocal(1.f + expf(-x)); }\n"
-            "template <class A, class B> RIDGE_INLINE A div(A a, const B& b) { return ::div(a, b); }\n"
-            "RIDGE_INLINE float div(float a, float b) { return full_quotient(a, b); }\n}\n";
+    text +=
+        "@near_division\nnamespace loop {\n"
+        "RIDGE_INLINE float sigmoid(float x) { return near_reciprocal(1.f + expf(-x)); }\n"
+        "template <class A, class B> RIDGE_INLINE A div(A a, const B& b) { return ::div(a, b); }\n"
+        "RIDGE_INLINE float div(float a, float b) { return full_quotient(a, b); }\n}\n";
     // One block per multiprocessor: all registers are for its threads.
-    text += fmt::format("@entry({}; resident_loop; const RIDGE_CONSTANT Args args) {{\n", loop_.cluster > 1 ? fmt::format("{}, 1, {}", loop_.threads(), loop_.cluster) : fmt::format("{}, 1", loop_.threads()));
+    text += fmt::format("@entry({}; resident_loop; const RIDGE_CONSTANT Args args) {{\n",
+                        loop_.cluster > 1 ? fmt::format("{}, 1, {}", loop_.threads(), loop_.cluster) : fmt::format("{}, 1", loop_.threads()));
     return {{"resident_loop", dialect_.write(text + text_), shared_.bytes}, operands_};
   }
 
@@ -876,6 +899,7 @@ class LoopWriter {
   std::vector<TileFacts> facts_;
   std::vector<LoopInput> inputs_;
   std::vector<int> operands_;
+  std::string part_;  // the condition under which a lane has a part of the sum that is being written
   std::string text_;
   int depth_ = 0, ahead_;
 };
