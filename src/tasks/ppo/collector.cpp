@@ -32,7 +32,7 @@ constexpr int64_t kRolloutsBetweenRequests = 4;  // of validations
 constexpr int64_t kFetchedAhead = 8;             // records
 
 // 0 … n - 1 in an order that depends on the key alone.
-void shuffle(RandomKey key, std::vector<uint32_t>& order) {
+void shuffle(RandomKey key, std::span<uint32_t> order) {
   std::iota(order.begin(), order.end(), 0u);
   for (size_t left = order.size(); left > 1;) {
     const auto words = philox(key, left / 4);  // random_word() of four numbers
@@ -41,6 +41,18 @@ void shuffle(RandomKey key, std::vector<uint32_t>& order) {
       --left;
     } while (left > 1 && left % 4 != 3);
   }
+}
+
+// The sum of f(0) … f(n - 1), in an order of additions that depends on n alone and leaves room for vectors.
+template <class F>
+double sum_of(int64_t n, const F& f) {
+  double lanes[8] = {}, total = 0;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int64_t k = 0; k < 8; ++k) lanes[k] += f(i + k);
+  for (; i < n; ++i) total += f(i);
+  for (double lane : lanes) total += lane;
+  return total;
 }
 
 Type type_of(const Tensor& t) { return {t.dtype(), t.shape()}; }
@@ -81,7 +93,7 @@ struct Collector::Buffers {
   std::vector<float> last_value;
   std::vector<float> shift, scale;  // of observations
   float value_scale[2] = {0, 1};
-  std::vector<uint32_t> order;  // of the segments in this epoch
+  std::vector<uint32_t> order;  // of the segments in each epoch
   Bytes records;                // per decision: log-probability, value, advantage, value to learn; action; observation, unless frames are stacked
   int64_t record_bytes = 0;
   std::vector<Bytes> batch;
@@ -203,7 +215,7 @@ void Collector::begin() {
   if (bounded) b.final_frame.resize(n * size_t(b.frame_bytes));
   if (args_.scale_rewards) b.discounted.resize(n);
   for (size_t i = p.environment; i < p.carry.size(); ++i) b.states.emplace_back(n * size_t(p.carry[i].shape.numel() / E));
-  b.order.resize(size_t(args_.decisions() / args_.segment));
+  b.order.resize(size_t(args_.epochs * (args_.decisions() / args_.segment)));
   b.record_bytes = record_bytes();
   b.records.resize(n * size_t(b.record_bytes));
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) b.batch.emplace_back(size_t(Type{s.dtype, s.shape}.bytes()));
@@ -353,17 +365,14 @@ void Collector::copy_observation(int64_t t, int64_t e, bool final, std::byte* to
 void Collector::count_episodes() {
   const Buffers& b = *buffers_;
   const int64_t E = args_.instances;
-  double error = 0, spread = 0, error_mean = 0, goal_mean = 0;
-  for (size_t i = 0; i < b.goal.size(); ++i) {
+  for (size_t i = 0; i < b.goal.size(); ++i)
     if (b.episode_length[i] > 0) score_.add(int64_t(i) % E, b.episode_return[i], b.episode_length[i]);
-    error_mean += double(b.advantage[i]), goal_mean += double(b.goal[i]);
-  }
-  error_mean /= double(b.goal.size()), goal_mean /= double(b.goal.size());
-  for (size_t i = 0; i < b.goal.size(); ++i) {
-    error += (double(b.advantage[i]) - error_mean) * (double(b.advantage[i]) - error_mean);
-    spread += (double(b.goal[i]) - goal_mean) * (double(b.goal[i]) - goal_mean);
-  }
-  finish_scalars(error, spread);
+  auto squares_of = [](const std::vector<float>& x) {  // of distances from the mean
+    const auto n = int64_t(x.size());
+    const double mean = sum_of(n, [&](int64_t i) { return double(x[size_t(i)]); }) / double(n);
+    return sum_of(n, [&](int64_t i) { return (double(x[size_t(i)]) - mean) * (double(x[size_t(i)]) - mean); });
+  };
+  finish_scalars(squares_of(b.advantage), squares_of(b.goal));
 }
 
 // error, spread: sums of squares of the values' errors and of the values to learn
@@ -424,16 +433,22 @@ float Collector::entropy_weight() const {
 void Collector::fill_minibatch(int64_t epoch, int64_t minibatch) {
   Buffers& b = *buffers_;
   const int64_t rows = args_.minibatch / args_.segment;
-  if (minibatch == 0) shuffle({args_.seed, uint32_t((rollouts_ - 1) * args_.epochs + epoch), kOrderStream}, b.order);
+  const int64_t segments = args_.decisions() / args_.segment;
+  if (epoch == 0 && minibatch == 0)
+    each_range(default_team(), 0, args_.epochs, 5 * double(segments), [&](int64_t first, int64_t last) {
+      for (int64_t k = first; k < last; ++k)
+        shuffle({args_.seed, uint32_t((rollouts_ - 1) * args_.epochs + k), kOrderStream}, {b.order.data() + k * segments, size_t(segments)});
+    });
   const double row_ns = double(args_.segment) * (40 + double(b.frame_bytes * b.stack) / 8);
-  each_range(default_team(), 0, rows, row_ns, [&](int64_t first, int64_t last) { fill_rows({b.order.data() + minibatch * rows, size_t(rows)}, first, last); });
+  each_range(default_team(), 0, rows, row_ns, [&](int64_t first, int64_t last) {
+    fill_rows({b.order.data() + epoch * segments + minibatch * rows, size_t(rows)}, first, last);
+  });
   auto* advantage = reinterpret_cast<float*>(b.batch[4].data());
-  double sum = 0, squares = 0;
-  for (int64_t i = 0; i < args_.minibatch; ++i) sum += double(advantage[i]);
-  const double mean = sum / double(args_.minibatch);
-  for (int64_t i = 0; i < args_.minibatch; ++i) squares += (double(advantage[i]) - mean) * (double(advantage[i]) - mean);
-  const double deviation = std::sqrt(squares / double(std::max<int64_t>(1, args_.minibatch - 1)));
-  for (int64_t i = 0; i < args_.minibatch; ++i) advantage[i] = float((double(advantage[i]) - mean) / (deviation + 1e-8));
+  const int64_t n = args_.minibatch;
+  const double mean = sum_of(n, [&](int64_t i) { return double(advantage[i]); }) / double(n);
+  const double squares = sum_of(n, [&](int64_t i) { return (double(advantage[i]) - mean) * (double(advantage[i]) - mean); });
+  const double deviation = std::sqrt(squares / double(std::max<int64_t>(1, n - 1)));
+  for (int64_t i = 0; i < n; ++i) advantage[i] = float((double(advantage[i]) - mean) / (deviation + 1e-8));
 }
 
 // Copies some rows of a minibatch, which consists of the segments in `order`.
@@ -758,7 +773,8 @@ int64_t Collector::bytes() const {
   // The host's copies of what the rollout program puts out, and a minibatch.
   for (const Type& t : p.outputs) total += t.bytes();
   for (const BatchSpec& s : ppo_batch(*policy_, args_)) total += Type{s.dtype, s.shape}.bytes();
-  return total + args_.decisions() * (int64_t(4 * sizeof(float)) + record_bytes());  // final values, advantages, values to learn, order; records
+  // Final values, advantages, values to learn, the order of each epoch, records.
+  return total + args_.decisions() * ((3 + args_.epochs) * int64_t(sizeof(float)) + record_bytes());
 }
 
 // Of a rollout on the host, as its program would have them.

@@ -62,7 +62,7 @@ constexpr Key kPpoKeys[] = {
 constexpr Preset kPpoPresets[] = {
     {"pong-state",
      "env=pong network=mlp units=64 layers=3 activation=relu instances=128 horizon=1024 minibatch=8192 update_epochs=4 gamma=0.98 lambda=0.98 clip_range=0.3 "
-     "entropy=0 lr=1e-2 min_lr=0 schedule=linear normalize_values=true decisions=8000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
+     "entropy=0 lr=1e-2 min_lr=0 schedule=linear normalize_values=true decisions=9000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
     {"pong",
      "env=pong-pixels-42 network=small instances=128 horizon=256 minibatch=4096 update_epochs=4 gamma=0.98 lambda=0.9 clip_range=0.3 entropy=0.001 "
      "final_entropy=0 lr=4e-3 min_lr=0 schedule=linear normalize_values=true decisions=12000000 target_score=18 weight_decay=0 clip=1 beta2=0.999"},
