@@ -124,8 +124,13 @@ TEST_F(CudaMatmul, ZeroNegativeAndOverlappingStrides) {
 
 // The library leaves most of the chip idle there; our own kernel splits the depth.
 TEST_F(CudaMatmul, SmallResultsOfDeepSumsAreOurOwn) {
-  for (const auto& [rows, columns, depth, own] : {std::tuple(64, 64, 4096, true), {65, 4, 600, true}, {128, 128, 513, true}, {1, 1, 5000, true},
-                                                 {64, 64, 511, false}, {65, 129, 2000, false}, {128, 128, 511, false}}) {
+  for (const auto& [rows, columns, depth, own] : {std::tuple(64, 64, 4096, true),
+                                                  {65, 4, 600, true},
+                                                  {128, 128, 513, true},
+                                                  {1, 1, 5000, true},
+                                                  {64, 64, 511, false},
+                                                  {65, 129, 2000, false},
+                                                  {128, 128, 511, false}}) {
     const MatmulCase c(plain(rows, columns, depth, true));
     Products products(true);
     std::string note;

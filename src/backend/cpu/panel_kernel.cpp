@@ -315,8 +315,8 @@ class LanePanel final : public PanelKernel {
   int64_t counts_at_ = 0, zero_test_at_ = 0, lists_at_ = 0, slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0;
 };
 
-// Sums over the samples for each lane and target: consecutive samples are in a vector. A unit is a group of targets; chunk by chunk it goes through the samples,
-// so that its targets find the sources' samples in the cache.
+// Sums over the samples for each lane and target: consecutive samples are in a vector. A unit is a group of targets; chunk by chunk it goes through the
+// samples, so that its targets find the sources' samples in the cache.
 class SamplePanel final : public PanelKernel {
  public:
   SamplePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)) {
@@ -373,8 +373,8 @@ class SamplePanel final : public PanelKernel {
       const PanelPlan::State& s = p_.states[size_t(unit / blocks)];
       const int64_t first = unit % blocks * kTransposeBlock, count = std::min(kTransposeBlock, samples - first);
       const int64_t step = stride(s.access, p_.sample_axis) * 4;
-      h_.load_transposed(w.at<std::byte>(b.workspace) + state_at_[size_t(unit / blocks)] + first * 4, samples * 4, address(b, w, s.access) + first * step, 4, step,
-                         s.rows, count);
+      h_.load_transposed(w.at<std::byte>(b.workspace) + state_at_[size_t(unit / blocks)] + first * 4, samples * 4, address(b, w, s.access) + first * step, 4,
+                         step, s.rows, count);
     }
   }
 

@@ -44,7 +44,6 @@ struct PanelPlan {
   std::vector<int> zero_results;  // steps; empty: no entry can be left out
 };
 
-
 std::optional<PanelPlan> plan_panel(const TileGroup& group);
 
 }  // namespace ridge::cpu

@@ -77,9 +77,7 @@ struct Functions {
 
   static HWY_INLINE V exp(V x) { return exp_inside(at_most(89.f, at_least(-104.f, x))); }
   // Within 3 ulp; below -87.34, where the exact value is denormal, at most the least normal number.
-  static HWY_INLINE V sigmoid(V x) {
-    return divide_approx(value(1.f), hn::Add(value(1.f), exp_inside<true>(at_most(87.34f, at_least(-87.34f, x)))));
-  }
+  static HWY_INLINE V sigmoid(V x) { return divide_approx(value(1.f), hn::Add(value(1.f), exp_inside<true>(at_most(87.34f, at_least(-87.34f, x))))); }
   // Beyond 0.55 by the exponential, where little cancels; else by its series. Within 3 ulp.
   static HWY_INLINE V tanh(V x) {
     const V a = at_most(10.f, hn::Abs(x)), e = exp_inside(hn::Add(a, a));

@@ -394,7 +394,7 @@ class RowBlocks final : public RowBlockLoop {
   std::vector<int64_t> first_;  // row of each block, then the number of rows
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::vector<Step> steps_;
-  std::vector<Task> once_;                // pack the weights
+  std::vector<Task> once_;                  // pack the weights
   std::vector<std::vector<Task>> prepare_;  // by block: what its tiles do before the first step
   std::vector<std::unique_ptr<Before>> before_;
   std::vector<Ref> operands_;

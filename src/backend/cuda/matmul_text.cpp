@@ -367,7 +367,8 @@ OwnMatmul::OwnMatmul(const MatmulProblem& p, const MatmulEpilogue& e, const Chip
   threads_ = matrix_units_ && !large ? 128 : 256;
   // With few tiles and a deep sum, the depth is split. Where it is split depends only on the shape.
   const int64_t tiles = ceil_div(p.rows, tile_rows_) * ceil_div(p.columns, tile_columns_) * p.batches;
-  parts_ = empty_ ? 1 : std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(tiles, 1), p.depth / (matrix_units_ ? kPartDepth : kScalarPartDepth)), 1, kBlocks);
+  parts_ =
+      empty_ ? 1 : std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(tiles, 1), p.depth / (matrix_units_ ? kPartDepth : kScalarPartDepth)), 1, kBlocks);
   g.part = std::max<int64_t>(ceil_div(ceil_div(p.depth, parts_), 32) * 32, 32);
   parts_ = std::max<int64_t>(ceil_div(p.depth, g.part), 1);
   const bool a_fast = depth_is_fast(p.m, p.k, &MatmulLoop::a), b_fast = depth_is_fast(p.n, p.k, &MatmulLoop::b);

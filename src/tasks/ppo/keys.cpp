@@ -64,8 +64,8 @@ constexpr Preset kPpoPresets[] = {
      "env=pong network=mlp units=64 layers=3 activation=relu instances=128 horizon=1024 minibatch=8192 update_epochs=4 gamma=0.98 lambda=0.98 clip_range=0.3 "
      "entropy=0 lr=1e-2 min_lr=0 schedule=linear normalize_values=true decisions=9000000 target_score=20 weight_decay=0 clip=1 beta2=0.999"},
     {"pong",
-     "env=pong-pixels-42 network=small instances=128 horizon=256 minibatch=4096 update_epochs=4 gamma=0.98 lambda=0.9 clip_range=0.3 entropy=0.001 "
-     "final_entropy=0 lr=4e-3 min_lr=0 schedule=linear normalize_values=true decisions=12000000 target_score=18 weight_decay=0 clip=1 beta2=0.999"},
+     "env=pong-pixels-42 network=small instances=128 horizon=256 minibatch=8192 update_epochs=4 gamma=0.98 lambda=0.85 clip_range=0.3 entropy=0.001 "
+     "final_entropy=0 lr=7e-3 min_lr=0 schedule=linear normalize_values=true decisions=12000000 target_score=18 weight_decay=0 clip=1 beta2=0.999"},
     {"pong-classic",
      "env=pong-pixels network=nature instances=8 horizon=128 minibatch=256 update_epochs=4 gamma=0.99 lambda=0.95 clip_range=0.1 value_clip=0.1 entropy=0.01 "
      "lr=2.5e-4 min_lr=0 schedule=linear decisions=10000000 target_score=18 weight_decay=0 clip=0.5 beta2=0.999"},
