@@ -79,16 +79,16 @@ TEST(Panel, SumsOverSamples) {
       }
 }
 
-// Sums over all sources (lane i reads state i) with two weights per entry, each 0 where `present` is not set.
+// Sums over all sources (lane i reads state i) with two weights per entry.
 struct DenseCase {
   Build b;
   std::vector<Memory> m;
   DenseCase(int64_t samples, int64_t lanes, int64_t targets) : b(Form::column, {samples, lanes, targets}, 1) {
     const Shape weight{0, targets, 1}, own{targets, 0, 1};
-    const int x = b.op(Op::sub, b.load(b.operand(), DType::f32, {lanes, 1, 0}), b.load(b.operand(), DType::f32, weight));
+    const int state = b.load(b.operand(), DType::f32, {lanes, 1, 0}), x = b.op(Op::sub, state, b.load(b.operand(), DType::f32, weight));
     const int active = b.op(Op::sigmoid, b.op(Op::mul, b.load(b.operand(), DType::f32, {0, 0, 1}), x));
     const int one = b.reduce(Op::reduce_sum, b.op(Op::mul, active, b.load(b.operand(), DType::f32, weight)));
-    const int slope = b.op(Op::mul, b.op(Op::mul, b.load(b.operand(), DType::f32, own), b.load(b.operand(), DType::f32, weight)), active);
+    const int mine = b.load(b.operand(), DType::f32, own), slope = b.op(Op::mul, b.op(Op::mul, mine, b.load(b.operand(), DType::f32, weight)), active);
     b.store(one, own), b.store(b.op(Op::add, b.reduce(Op::reduce_sum, slope), one), own);
     m = {{DType::f32, samples * lanes},   {DType::f32, lanes * targets}, {DType::f32, targets},           {DType::f32, lanes * targets},
          {DType::f32, samples * targets}, {DType::f32, lanes * targets}, {DType::f32, samples * targets}, {DType::f32, samples * targets}};
