@@ -40,7 +40,7 @@ class Profiler {
 
   std::string text(int rows = 25) const;
   std::string json() const;
-  std::string trace() const;  // for Perfetto and chrome://tracing: the last recorded step
+  std::string trace() const;  // for Perfetto and chrome://tracing: the recorded step with the median time
   // SVG
   std::string roofline_picture() const;
   std::string memory_picture() const;

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <functional>
 #include <vector>
+
+#include "base/place.h"
 
 namespace ridge {
 
@@ -31,9 +33,10 @@ class KernelLog {
  public:
   virtual ~KernelLog() = default;
   virtual void add(const LoggedRun& run) = 0;  // from any thread
-  // Whether look() is to be called after each kernel, on devices that work in host memory. `bases`: the arena, the inputs, the outputs.
+  // Whether look() is to be called after each kernel. `read` returns so many bytes of a place of the program, in host memory until its next call.
+  using Read = std::function<const std::byte*(const Place& place, int64_t bytes)>;
   virtual bool looks() const { return false; }
-  virtual void look(const Program& program, size_t kernel, std::span<std::byte* const> bases) { (void)program, (void)kernel, (void)bases; }
+  virtual void look(const Program& program, size_t kernel, const Read& read) { (void)program, (void)kernel, (void)read; }
 };
 
 inline std::atomic<KernelLog*> kernel_log{nullptr};  // null: off; must outlive the runs that it sees

@@ -214,9 +214,9 @@ std::string picture_of(const Record& record, const std::vector<Ranking>& ranking
   double left = 0;
   for (const Ranking& ranking : rankings) {
     rows += ranking.rows.size();
-    for (const RankedRow& r : ranking.rows) left = std::max(left, svg::text_width(r.label, 13));
+    for (const RankedRow& r : ranking.rows) left = std::max(left, svg::text_width(r.label, 13, true));
   }
-  left = std::min(32 + left + 12, 520.0);
+  left = std::min(32 + left + 14, 520.0);
   const std::string about = fmt::format("{}; {}; {}", record.machine, record.build, record.date.substr(0, 10));
   svg::Picture picture(kSheet, kTop + kHead * double(rankings.size()) + kRow * double(rows) + 36, "Speed by configuration", about);
   picture.text({32, 40}, record.suite == "devices" ? "Speed by device and number format" : "Speed by configuration", {.size = 22, .bold = true});
@@ -238,7 +238,7 @@ std::string picture_of(const Record& record, const std::vector<Ranking>& ranking
       if (at == firsts.end()) at = firsts.insert(firsts.end(), first);
       const bool chosen = r.label == ranking.recommended;
       auto x = [&](double rate) { return left + rate / most * (kRight - left); };
-      picture.text({left - 10, y + 16}, svg::fit(r.label, left - 42, 13, chosen), {.size = 13, .anchor = Anchor::end, .bold = chosen});
+      picture.text({left - 10, y + 16}, svg::fit(r.label, left - 40, 13, chosen), {.size = 13, .anchor = Anchor::end, .bold = chosen});
       picture.rect({left, y + 4, x(r.rate) - left, kRow - 9},
                    {.fill = kInks[size_t(at - firsts.begin()) % std::size(kInks)], .opacity = chosen ? 1 : 0.65, .radius = 2});
       picture.line({x(r.interval.low), y + 12}, {x(r.interval.high), y + 12}, {.stroke = Ink::text, .width = 1.5});

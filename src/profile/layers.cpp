@@ -5,12 +5,13 @@
 #include "graph/ops/table.h"
 
 namespace ridge {
-namespace {
 
 std::string layer_of(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? parameter : parameter.substr(0, dot);
 }
+
+namespace {
 
 enum class Role { training, evaluation, reading, update, other };
 

@@ -11,6 +11,7 @@ struct KernelOrigin {
   std::string layer;  // "h.0.attn.c_attn"; empty: none of its values comes from a parameter
   std::string phase;  // forward, backward, recomputed, update, evaluation, reading; other: not a program of a step
 };
+std::string layer_of(const std::string& parameter);  // "net.up" of "net.up.weight"
 // A kernel belongs to the layer whose parameters it reads or whose gradients it writes; otherwise to that of its latest operand. Kernels of the backward pass
 // take the layer of the forward values that they read.
 std::vector<KernelOrigin> origins_of(const Program& program);

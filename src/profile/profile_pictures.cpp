@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -54,15 +55,57 @@ void legend(svg::Picture& picture, const StepProfile& p, double y) {
   }
 }
 
+// Kernels of equal layers are one entry: transformer.h.0.mlp and transformer.h.3.mlp are transformer.h.*.mlp.
+struct Family {
+  std::string name, phase;
+  double seconds = 0, least = 0;  // least: at the roof
+  int kernels = 0;
+};
+
+std::string family_name(const KernelRow& k) {
+  std::string text = k.layer;
+  for (size_t at = 0; at < text.size(); ++at) {
+    size_t end = at;
+    while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
+    if (end > at && (at == 0 || text[at - 1] == '.') && (end == text.size() || text[end] == '.')) text.replace(at, end - at, "*");
+  }
+  return text.empty() ? k.name : fmt::format("{}  {}", text, k.name);
+}
+
 }  // namespace
 
 std::string roofline_picture(const StepProfile& p) {
   Roofline r{
       .title = "Roofline", .subtitle = p.title, .slopes = {{"memory", 1e-9 * p.bytes_rate}}, .flats = {{"arithmetic", 1e-9 * p.flops_rate}}, .facts = {}};
-  size_t named = 0;
+  std::vector<Family> families;
+  std::vector<size_t> family_of;
   for (const KernelRow& k : p.kernels) {
+    auto at = std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.phase == k.phase && f.name == family_name(k); });
+    if (at == families.end()) at = families.insert(at, {family_name(k), k.phase});
+    at->seconds += k.seconds, at->least += k.roof * k.seconds, ++at->kernels;
+    family_of.push_back(size_t(at - families.begin()));
+  }
+  std::vector<size_t> order(families.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return families[a].seconds > families[b].seconds; });
+  std::vector<size_t> place(families.size());
+  constexpr size_t kListed = 12;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Family& f = families[order[i]];
+    place[order[i]] = i;
+    if (i < kListed)
+      r.list.push_back({ink_of(f.phase), fmt::format("{} {}{}", f.phase, f.name, f.kernels > 1 ? fmt::format(" x {}", f.kernels) : ""),
+                        fmt::format("{:.1f} % of the step, {:.0f} % of its roof", 100 * f.seconds / p.step_seconds, 100 * f.least / f.seconds)});
+  }
+  for (size_t i = 0; i < p.kernels.size(); ++i) {
+    const KernelRow& k = p.kernels[i];
     if (!(k.flops > 0 && k.bytes > 0 && k.seconds > 0)) continue;
-    r.dots.push_back({named++ < 8 ? fmt::format("{} {}", k.layer.empty() ? k.phase : k.layer, k.name) : "", k.flops / k.bytes, 1e-9 * k.flops / k.seconds});
+    const size_t number = place[family_of[i]];
+    r.dots.push_back({.name = number < kListed ? std::to_string(number + 1) : "",
+                      .intensity = k.flops / k.bytes,
+                      .gflops = 1e-9 * k.flops / k.seconds,
+                      .ink = ink_of(k.phase),
+                      .share = k.seconds / p.step_seconds});
   }
   r.facts = {fmt::format("{:.3f} ms per step", 1e3 * p.step_seconds), fmt::format("{:.4f} TFLOP/s", p.tflops()),
              fmt::format("{:.0f} % of the roof", 100 * p.roof())};
@@ -96,27 +139,44 @@ std::string memory_picture(const StepProfile& p) {
 }
 
 std::string timeline_picture(const StepProfile& p) {
-  constexpr double kTop = 90, kLane = 46;
+  constexpr double kTop = 90, kLane = 46, kZoomGap = 84;
+  constexpr size_t kReadable = 250, kZoomed = 100;  // kernels
   const size_t lanes = p.spans.empty() ? 1 : std::max<size_t>(1, p.spans.front().busy.size());
-  const double seconds = length_of(p), bottom = kTop + kLane * double(lanes);
-  svg::Picture picture(kSheet, bottom + 78, "Timeline of a step", p.title);
+  const bool zoomed = p.spans.size() > kReadable;
+  const double seconds = length_of(p), height = kLane * double(lanes), bottom = kTop + height, below = zoomed ? height + kZoomGap : 0;
+  svg::Picture picture(kSheet, bottom + 78 + below, "Timeline of a step", p.title);
   picture.text({32, 40}, "Timeline of a step", {.size = 22, .bold = true});
   picture.text({32, 62}, fmt::format("{}: a bar is as high as the share of a kernel's time that the core spends inside it", p.title),
                {.size = 13, .ink = Ink::muted});
-  for (size_t t = 0; t < lanes; ++t) {
-    const double top = kTop + kLane * double(t), height = kLane - 10;
-    picture.rect({kLeft, top, kRight - kLeft, height}, {.fill = Ink::panel});
-    picture.text({kLeft - 8, top + height / 2 + 4}, p.threads ? fmt::format("core {}", t) : "stream", {.size = 13, .anchor = Anchor::end});
-    for (const KernelSpan& s : p.spans) {
-      const double length = s.end - s.begin, share = s.busy.empty() || length <= 0 ? 1 : std::clamp(s.busy[t] / length, 0.0, 1.0);
-      const double x = kLeft + s.begin / seconds * (kRight - kLeft), width = std::max(0.5, length / seconds * (kRight - kLeft) - 0.3);
-      picture.rect({x, top + (1 - share) * height, width, share * height}, {.fill = ink_of(s.phase)});
-      if (const std::string& words = s.layer.empty() ? s.name : s.layer; t == 0 && svg::text_width(words, 10) < width - 4)
-        picture.text({x + 2, top + height - 4}, words, {.size = 10, .ink = Ink::paper});
+  // The kernels between two moments.
+  auto draw = [&](double from, double to, double lanes_top) {
+    for (size_t t = 0; t < lanes; ++t) {
+      const double top = lanes_top + kLane * double(t), lane = kLane - 10;
+      picture.rect({kLeft, top, kRight - kLeft, lane}, {.fill = Ink::panel});
+      picture.text({kLeft - 8, top + lane / 2 + 4}, p.threads ? fmt::format("core {}", t) : "stream", {.size = 13, .anchor = Anchor::end});
+      for (const KernelSpan& s : p.spans) {
+        if (s.begin < from || s.end > to) continue;
+        const double length = s.end - s.begin, share = s.busy.empty() || length <= 0 ? 1 : std::clamp(s.busy[t] / length, 0.0, 1.0);
+        const double x = kLeft + (s.begin - from) / (to - from) * (kRight - kLeft), width = std::max(0.5, length / (to - from) * (kRight - kLeft) - 0.3);
+        picture.rect({x, top + (1 - share) * lane, width, share * lane}, {.fill = ink_of(s.phase)});
+        const std::string& words = s.layer.empty() ? s.name : s.layer;
+        if (t == 0 && share * lane > 12 && width > 30) picture.text({x + 3, top + lane - 4}, svg::fit(words, width - 6, 10), {.size = 10, .ink = Ink::paper});
+      }
     }
-  }
+  };
+  draw(0, seconds, kTop);
   time_axis(picture, seconds, bottom);
-  legend(picture, p, bottom + 64);
+  if (zoomed) {
+    const size_t first = p.spans.size() / 2 - kZoomed / 2;
+    const double from = p.spans[first].begin, to = p.spans[first + kZoomed - 1].end, top = bottom + kZoomGap - 22;
+    auto x = [&](double at) { return kLeft + at / seconds * (kRight - kLeft); };
+    picture.line({x(from), bottom - 8}, {kLeft, top}, {.stroke = Ink::muted, .dashes = "3 4"});
+    picture.line({x(to), bottom - 8}, {kRight, top}, {.stroke = Ink::muted, .dashes = "3 4"});
+    draw(from, to, top);
+    picture.text({kRight, top + height + 6}, fmt::format("{} kernels from {:.3f} to {:.3f} ms", kZoomed, 1e3 * from, 1e3 * to),
+                 {.size = 12, .ink = Ink::muted, .anchor = Anchor::end});
+  }
+  legend(picture, p, bottom + 64 + below);
   return picture.str();
 }
 

@@ -40,7 +40,8 @@ std::string compute_text(const StepProfile& p) {
 std::string memory_text(const StepProfile& p) {
   std::string text = fmt::format("Memory    {} of values at the peak of a step, in an arena of {}; {} planned, {} held by the process now\n",
                                  size_text(p.live_bytes), size_text(p.arena_bytes), size_text(p.planned_bytes), size_text(p.process_bytes));
-  text += fmt::format("  {:.2f} GB/s, {:.4g} MB per step; the heap grows by {:.0f} bytes per step\n", 1e-9 * p.bandwidth(), 1e-6 * p.bytes, p.heap_growth);
+  text += fmt::format("  {:.2f} GB/s, {:.4g} MB per step; {:.0f} allocations from the pool and a heap that grows by {:.0f} bytes per step\n",
+                      1e-9 * p.bandwidth(), 1e-6 * p.bytes, p.allocations, p.heap_growth);
   if (p.pool_requests > 0)
     text += fmt::format("  buffer pool: {} requests, {} from freed memory; {} held, {} at its peak\n", grouped(p.pool_requests), grouped(p.pool_reuses),
                         size_text(p.pool_bytes), size_text(p.pool_peak));
@@ -66,26 +67,21 @@ std::string stability_text(const StepProfile& p) {
     text += fmt::format("all values of {} are finite\n", counted(int64_t(p.ranges.size()), "tensor"));
   else
     text += fmt::format("{} not finite, first in {} ({}, {})\n", counted(bad->bad, "value"), bad->tensor, bad->phase, or_dash(bad->layer));
-  struct Range {
-    double low = INFINITY, high = -INFINITY;
-  };
-  std::map<std::string, Range> forward;
-  std::vector<std::string> order;
-  for (const ValueRange& r : p.ranges) {
-    if (r.phase != "forward") continue;
-    if (!forward.contains(r.layer)) order.push_back(r.layer);
-    Range& all = forward[r.layer];
-    all.low = std::min(all.low, r.low), all.high = std::max(all.high, r.high);
+  if (p.examined.empty()) return text;
+  const ExaminedStep &first = p.examined.front(), &last = p.examined.back();
+  text += fmt::format("  {:<32} {:>27} {:>14}{}\n", "layer", "forward values", "gradient norm",
+                      p.examined.size() > 1 ? fmt::format("   in step {}: {:>14} {:>14}", first.step, "values", "gradient norm") : "");
+  for (const LayerRange& l : last.layers) {
+    if (l.low > l.high && l.gradient_norm < 0) continue;
+    auto range = [](const LayerRange& r) { return r.low > r.high ? std::string("-") : fmt::format("{:.4g} to {:.4g}", r.low, r.high); };
+    auto norm = [](const LayerRange& r) { return r.gradient_norm < 0 ? std::string("-") : fmt::format("{:.4g}", r.gradient_norm); };
+    text += fmt::format("  {:<32} {:>27} {:>14}", cut(or_dash(l.layer), 32), range(l), norm(l));
+    const auto then = std::find_if(first.layers.begin(), first.layers.end(), [&](const LayerRange& r) { return r.layer == l.layer; });
+    if (p.examined.size() > 1 && then != first.layers.end()) text += fmt::format("   {:>26} {:>14}", range(*then), norm(*then));
+    text += "\n";
   }
-  std::map<std::string, double> squares;  // of the sums of gradients over the batch
-  for (const GradientNorm& g : p.gradients) squares[g.parameter.substr(0, g.parameter.rfind('.'))] += g.norm * g.norm;
-  text += fmt::format("  {:<32} {:>12} {:>12} {:>14}\n", "layer", "lowest", "highest", "gradient norm");
-  for (const std::string& layer : order) {
-    const auto norm = squares.find(layer);
-    text += fmt::format("  {:<32} {:>12.4g} {:>12.4g} {:>14}\n", cut(or_dash(layer), 32), forward[layer].low, forward[layer].high,
-                        norm == squares.end() ? "-" : fmt::format("{:.4g}", std::sqrt(norm->second)));
-  }
-  return text + "  (gradients are sums over the batch)\n";
+  return text +
+         fmt::format("  {} examined, the last of them step {}; gradients are sums over the batch\n", counted(int64_t(p.examined.size()), "step"), last.step);
 }
 
 std::string row_name(const KernelRow& k) { return fmt::format("{} {} {}", k.phase, or_dash(k.layer), k.name); }
@@ -158,6 +154,7 @@ std::string profile_json(const StepProfile& p) {
                  {"bytes", p.bytes},
                  {"bandwidth", p.bandwidth()},
                  {"heap_growth", p.heap_growth},
+                 {"allocations", p.allocations},
                  {"pool_requests", p.pool_requests},
                  {"pool_reuses", p.pool_reuses},
                  {"pool_bytes", p.pool_bytes},
@@ -166,7 +163,19 @@ std::string profile_json(const StepProfile& p) {
   for (const LiveValue& value : p.peak) j["memory"]["at_peak"].push_back({{"name", value.name}, {"bytes", value.bytes}});
   j["hardware"] = {{"launches", p.launches}, {"programs", p.programs},           {"utilization", p.utilization()},  {"cores", p.busy},
                    {"roof", p.roof()},       {"flops_per_second", p.flops_rate}, {"bytes_per_second", p.bytes_rate}};
-  j["stability"] = {{"tensors", Json::array()}, {"gradients", Json::array()}};
+  j["memory"]["over_step"] = Json::array();  // of one recorded step: when a kernel begins, and the values in the arena while it runs
+  for (const KernelSpan& s : p.spans) j["memory"]["over_step"].push_back({s.begin, s.live_bytes});
+  j["stability"] = {{"tensors", Json::array()}, {"gradients", Json::array()}, {"over_time", Json::array()}};
+  for (const ExaminedStep& e : p.examined) {
+    Json layers = Json::array();
+    for (const LayerRange& l : e.layers) {
+      Json& layer = layers.emplace_back(Json{{"layer", l.layer}});
+      if (l.low <= l.high) layer["low"] = l.low, layer["high"] = l.high;
+      if (l.gradient_norm >= 0) layer["gradient_norm"] = l.gradient_norm;
+      layer["not_finite"] = l.bad;
+    }
+    j["stability"]["over_time"].push_back({{"step", e.step}, {"layers", layers}});
+  }
   for (const ValueRange& r : p.ranges)
     j["stability"]["tensors"].push_back(
         {{"tensor", r.tensor}, {"layer", r.layer}, {"phase", r.phase}, {"low", r.low}, {"high", r.high}, {"not_finite", r.bad}});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include "backend/kernel_log.h"
 #include "backend/kernel_work.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "compile/place.h"
 #include "machine/memory_budget.h"
 #include "profile/layers.h"
@@ -54,15 +56,28 @@ KnownProgram known_program(const Program& p) {
 
 float widened(const std::byte* at, DType dtype) {
   float value = 0;
-  if (dtype == DType::f32) {
-    std::memcpy(&value, at, 4);
-  } else {  // bf16
-    uint16_t half = 0;
-    std::memcpy(&half, at, 2);
-    const uint32_t bits = uint32_t(half) << 16;
-    std::memcpy(&value, &bits, 4);
+  uint16_t half = 0;
+  if (dtype == DType::f32) return std::memcpy(&value, at, 4), value;
+  std::memcpy(&half, at, 2);
+  return dtype == DType::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+std::vector<LayerRange> layers_of(const std::vector<ValueRange>& ranges, const std::vector<GradientNorm>& gradients) {
+  std::vector<LayerRange> layers;
+  auto layer_named = [&](const std::string& name) -> LayerRange& {
+    const auto at = std::find_if(layers.begin(), layers.end(), [&](const LayerRange& l) { return l.layer == name; });
+    return at != layers.end() ? *at : layers.emplace_back(LayerRange{.layer = name, .low = INFINITY, .high = -INFINITY});
+  };
+  for (const ValueRange& r : ranges) {
+    LayerRange& layer = layer_named(r.layer);
+    layer.bad += r.bad;
+    if (r.phase == "forward") layer.low = std::min(layer.low, r.low), layer.high = std::max(layer.high, r.high);
   }
-  return value;
+  for (const GradientNorm& g : gradients) {
+    double& norm = layer_named(layer_of(g.parameter)).gradient_norm;
+    norm = std::hypot(std::max(norm, 0.0), g.norm);
+  }
+  return layers;
 }
 
 }  // namespace
@@ -72,19 +87,36 @@ struct Profiler::State final : KernelLog {
   std::function<void()> wait;
   Record record = Record::nothing;
   bool running = false, in_data = false;
-  double steps = 0;  // of this stretch
+  double stretch = 0;  // steps that are timed together
   double begun = 0, data_begun = 0, heap = 0;
   double data = 0, runs_in_data = 0;  // of this step
-  std::vector<double> plain, recorded, growth;
-  double recorded_data = 0;
+  std::vector<double> plain, growth, requests;
+  int64_t seen = 0, pool_requests = 0;  // seen: steps so far
   std::mutex guard;  // for everything below, which add() changes
   std::map<const Program*, KnownProgram> programs;
   using Key = std::tuple<std::string, std::string, std::string>;
-  std::map<Key, KernelRow> rows;
-  std::map<std::string, PhaseRow> phases;
+  std::map<Key, size_t> row_numbers;
+  std::vector<KernelRow> rows;  // names only
   std::vector<std::string> phase_order;
-  double kernels = 0, gaps = 0, launches = 0, flops = 0, bytes = 0, runs = 0;
-  std::vector<double> busy;
+  // What is measured in one recorded step.
+  struct RecordedStep {
+    double seconds = 0, gaps = 0, data = 0, launches = 0, runs = 0;
+    struct Kernel {
+      double calls = 0, seconds = 0, flops = 0, bytes = 0;
+    };
+    std::vector<Kernel> kernels;  // by number of the row
+    struct Span {
+      size_t row = 0;
+      double begin = 0, end = 0;
+      int64_t live_bytes = 0;
+    };
+    std::vector<Span> spans;
+    std::vector<double> inside;  // spans × threads
+  };
+  static constexpr size_t kMostRecorded = 64;  // the last ones of a long run
+  RecordedStep now;
+  std::deque<RecordedStep> recorded;
+  int recorded_count = 0;
 
   KnownProgram& known(const Program& p) {
     auto found = programs.find(&p);
@@ -100,41 +132,39 @@ struct Profiler::State final : KernelLog {
     const KnownProgram& p = known(*run.program);
     const size_t count = run.kernels.size(), threads = size_t(run.threads);
     double inside = 0;
-    busy.resize(threads);
     profile.threads = run.threads;
     for (size_t i = 0; i < count; ++i) {
       const double seconds = run.kernels[i].end - run.kernels[i].begin;
       const KernelOrigin& origin = p.origins[i];
-      KernelRow& row = rows[{origin.phase, origin.layer, p.names[i]}];
-      row.name = p.names[i], row.layer = origin.layer, row.phase = origin.phase;
-      row.calls += 1, row.seconds += seconds, row.flops += p.work[i].flops, row.bytes += p.work[i].bytes;
-      if (!phases.contains(origin.phase)) phase_order.push_back(origin.phase);
-      PhaseRow& phase = phases[origin.phase];
-      phase.name = origin.phase, phase.seconds += seconds, phase.calls += 1;
-      inside += seconds, flops += p.work[i].flops, bytes += p.work[i].bytes;
-      KernelSpan span{p.names[i], origin.layer, origin.phase, run.kernels[i].begin - begun, run.kernels[i].end - begun, p.memory.live[i], {}};
-      for (size_t t = 0; t < threads; ++t) span.busy.push_back(run.busy[t * count + i]), busy[t] += span.busy.back();
-      profile.spans.push_back(std::move(span));
+      const auto [at, fresh] = row_numbers.try_emplace(Key{origin.phase, origin.layer, p.names[i]}, rows.size());
+      if (fresh) rows.push_back({.name = p.names[i], .layer = origin.layer, .phase = origin.phase, .bound = {}});
+      if (std::find(phase_order.begin(), phase_order.end(), origin.phase) == phase_order.end()) phase_order.push_back(origin.phase);
+      if (now.kernels.size() <= at->second) now.kernels.resize(rows.size());
+      RecordedStep::Kernel& kernel = now.kernels[at->second];
+      kernel.calls += 1, kernel.seconds += seconds, kernel.flops += p.work[i].flops, kernel.bytes += p.work[i].bytes;
+      inside += seconds;
+      now.spans.push_back({at->second, run.kernels[i].begin - begun, run.kernels[i].end - begun, p.memory.live[i]});
+      for (size_t t = 0; t < threads; ++t) now.inside.push_back(run.busy[t * count + i]);
     }
     const int64_t live = p.memory.live.empty() ? 0 : *std::max_element(p.memory.live.begin(), p.memory.live.end());
     if (live > profile.live_bytes) profile.live_bytes = live, profile.arena_bytes = p.arena_bytes, profile.peak = p.memory.peak;
     const double whole = run.whole.end - run.whole.begin;
-    kernels += inside, gaps += whole - inside, launches += double(run.launches), runs += 1;
+    now.gaps += whole - inside, now.launches += double(run.launches), now.runs += 1;
     if (in_data) runs_in_data += whole;
   }
 
   bool looks() const override { return record == Record::values; }
 
-  void look(const Program& p, size_t kernel, std::span<std::byte* const> bases) override {
+  void look(const Program& p, size_t kernel, const Read& read) override {
     const std::lock_guard lock(guard);
     const KnownProgram& known_ = known(p);
     for (const ProgramOperand& o : p.kernels[kernel].operands) {
       if (!o.written || !o.owner) continue;
       const Type& type = p.graph.type(o.owner);
-      if (type.dtype != DType::f32 && type.dtype != DType::bf16) continue;
+      if (type.dtype != DType::f32 && type.dtype != DType::bf16 && type.dtype != DType::f16) continue;
       const Place place = place_of(p, {o.owner, 0, true});
       if (!place) continue;
-      const std::byte* from = bases[size_t(place.base)] + place.offset;
+      const std::byte* from = read(place, type.bytes());
       ValueRange r{
           fmt::format("{} {}", known_.names[kernel], to_string(type)), known_.origins[kernel].layer, known_.origins[kernel].phase, INFINITY, -INFINITY, 0};
       double squares = 0;
@@ -160,46 +190,79 @@ struct Profiler::State final : KernelLog {
   void end_step() {
     if (!running) return;
     if (wait && record == Record::nothing) wait();  // a recorded run has waited itself
-    const double now = log_time(), seconds = (now - begun) / steps;
-    if (in_data) data += now - data_begun, in_data = false;
+    const double end = log_time(), seconds = (end - begun) / stretch;
+    if (in_data) data += end - data_begun, in_data = false;
     kernel_log.store(nullptr);
     running = false;
-    if (record == Record::times) recorded.push_back(seconds), recorded_data += std::max(0.0, data - runs_in_data);
-    if (record == Record::nothing) plain.push_back(seconds), growth.push_back((heap_bytes() - heap) / steps);
+    if (record == Record::times) {
+      now.seconds = seconds, now.data = std::max(0.0, data - runs_in_data);
+      recorded.push_back(std::move(now)), ++recorded_count;
+      if (recorded.size() > kMostRecorded) recorded.pop_front();
+    }
+    if (record == Record::nothing) {
+      plain.push_back(seconds), growth.push_back((heap_bytes() - heap) / stretch);
+      requests.push_back(double(eager_statistics().pool_requests - pool_requests) / stretch);
+    }
+    if (record == Record::values) profile.examined.push_back({seen - 1, layers_of(profile.ranges, profile.gradients)});
   }
 
-  // Sums become figures per step.
+  // The half of the recorded steps around the median: what disturbed a step is not in the figures, and they still add up.
+  std::vector<const RecordedStep*> typical() const {
+    std::vector<const RecordedStep*> all;
+    for (const RecordedStep& step : recorded) all.push_back(&step);
+    std::stable_sort(all.begin(), all.end(), [](const RecordedStep* a, const RecordedStep* b) { return a->seconds < b->seconds; });
+    const std::ptrdiff_t cut = std::ptrdiff_t(all.size()) / 4;
+    return {all.begin() + cut, all.end() - cut};
+  }
+
   void finish() {
     StepProfile& p = profile;
-    p.recorded = int(recorded.size()), p.unprofiled = int(plain.size());
-    const double n = std::max(1.0, double(recorded.size()));
-    p.recorded_seconds = quantile(recorded, 0.5);
-    const std::vector<double>& yardstick = plain.empty() ? recorded : plain;
+    const std::vector<const RecordedStep*> middle_steps = typical();
+    std::vector<double> times;
+    for (const RecordedStep& step : recorded) times.push_back(step.seconds);
+    p.recorded = recorded_count, p.unprofiled = int(plain.size());
+    p.recorded_seconds = quantile(times, 0.5);
+    const std::vector<double>& yardstick = plain.empty() ? times : plain;
     p.step_seconds = quantile(yardstick, 0.5), p.low_seconds = quantile(yardstick, 0.1), p.high_seconds = quantile(yardstick, 0.9);
-    p.heap_growth = quantile(growth, 0.5);
-    p.kernel_seconds = kernels / n, p.gap_seconds = gaps / n, p.data_seconds = recorded_data / n;
-    p.flops = flops / n, p.bytes = bytes / n, p.launches = launches / n, p.programs = runs / n;
-    p.busy.clear(), p.kernels.clear(), p.phases.clear();
-    for (double b : busy) p.busy.push_back(p.step_seconds > 0 ? b / n / p.step_seconds : 0);
-    for (auto [key, row] : rows) {
-      row.calls /= n, row.seconds /= n, row.flops /= n, row.bytes /= n;
+    p.heap_growth = quantile(growth, 0.5), p.allocations = quantile(requests, 0.5);
+    p.busy.assign(size_t(p.threads), 0), p.phases.clear(), p.kernels = rows;
+    p.kernel_seconds = p.gap_seconds = p.data_seconds = p.flops = p.bytes = p.launches = p.programs = 0;
+    const double part = 1 / std::max(1.0, double(middle_steps.size()));
+    for (const RecordedStep* step : middle_steps) {
+      p.gap_seconds += part * step->gaps, p.data_seconds += part * step->data, p.launches += part * step->launches, p.programs += part * step->runs;
+      for (size_t i = 0; i < step->kernels.size(); ++i) {
+        const RecordedStep::Kernel& k = step->kernels[i];
+        KernelRow& row = p.kernels[i];
+        row.calls += part * k.calls, row.seconds += part * k.seconds, row.flops += part * k.flops, row.bytes += part * k.bytes;
+      }
+      for (size_t i = 0; i < step->inside.size(); ++i) p.busy[i % p.busy.size()] += p.step_seconds > 0 ? part * step->inside[i] / p.step_seconds : 0;
+    }
+    for (const std::string& phase : phase_order) p.phases.push_back({phase});
+    for (KernelRow& row : p.kernels) {
+      p.kernel_seconds += row.seconds, p.flops += row.flops, p.bytes += row.bytes;
+      PhaseRow& phase = *std::find_if(p.phases.begin(), p.phases.end(), [&](const PhaseRow& r) { return r.name == row.phase; });
+      phase.seconds += row.seconds, phase.calls += row.calls;
       if (p.flops_rate > 0 && p.bytes_rate > 0 && row.seconds > 0) {
         const double arithmetic = row.flops / p.flops_rate, moving = row.bytes / p.bytes_rate, least = std::max(arithmetic, moving);
         constexpr double kShortCall = 20e-6;
         row.roof = least / row.seconds;
         row.bound = row.roof < 0.25 && row.seconds / row.calls < kShortCall ? "overhead" : arithmetic > moving ? "arithmetic" : "memory";
       }
-      p.kernels.push_back(row);
     }
+    std::erase_if(p.kernels, [](const KernelRow& row) { return !(row.calls > 0); });
     std::stable_sort(p.kernels.begin(), p.kernels.end(), [](const KernelRow& a, const KernelRow& b) { return a.seconds > b.seconds; });
-    for (const std::string& name : phase_order) {
-      PhaseRow row = phases[name];
-      row.seconds /= n, row.calls /= n;
-      p.phases.push_back(row);
-    }
     p.process_bytes = resident_bytes();
     const EagerStatistics pool = eager_statistics();
     p.pool_requests = pool.pool_requests, p.pool_reuses = pool.pool_reuses, p.pool_bytes = pool.pool_bytes, p.pool_peak = pool.pool_peak;
+    p.spans.clear();
+    if (middle_steps.empty()) return;
+    const RecordedStep& middle = *middle_steps[middle_steps.size() / 2];
+    for (size_t i = 0; i < middle.spans.size(); ++i) {
+      const RecordedStep::Span& s = middle.spans[i];
+      const auto inside = middle.inside.begin() + std::ptrdiff_t(i * p.busy.size());
+      p.spans.push_back(
+          {rows[s.row].name, rows[s.row].layer, rows[s.row].phase, s.begin, s.end, s.live_bytes, {inside, inside + std::ptrdiff_t(p.busy.size())}});
+    }
   }
 };
 
@@ -213,19 +276,19 @@ void Profiler::begin_step(Record record) {
   {
     const std::lock_guard lock(s.guard);
     s.record = record, s.data = s.runs_in_data = 0;
-    if (record == Record::times) s.profile.spans.clear();
+    if (record == Record::times) s.now = {};
     if (record == Record::values) s.profile.ranges.clear(), s.profile.gradients.clear();
   }
-  if (record == Record::nothing) s.heap = heap_bytes();
+  if (record == Record::nothing) s.heap = heap_bytes(), s.pool_requests = eager_statistics().pool_requests;
   if (s.wait) s.wait();
-  s.running = true, s.steps = 1;
+  s.running = true, s.stretch = 1, ++s.seen;
   s.begun = log_time();
   if (record != Record::nothing) kernel_log.store(&s);
 }
 
 void Profiler::next_step() {
   if (!state_->running || state_->record != Record::nothing) return begin_step(Record::nothing);
-  state_->steps += 1;
+  state_->stretch += 1, ++state_->seen;
 }
 
 void Profiler::set_wait(std::function<void()> wait) { state_->wait = std::move(wait); }

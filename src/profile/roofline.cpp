@@ -148,14 +148,14 @@ void draw_ridges(svg::Picture& picture, const Axes& axes, const Roofline& r) {
   const Point at = axes.at(intensity, rate);
   picture.line(at, {at.x, kPlot.y + kPlot.height}, {.stroke = Ink::blue, .width = 1.4, .dashes = "3 5"});
   picture.circle(at, 7, {.fill = Ink::paper, .stroke = Ink::blue, .width = 3});
-  double y = at.y + 26;
-  for (bool free = false; !free;) {
+  double y = r.dots.empty() ? at.y + 26 : kPlot.y + kPlot.height - 52;  // dots gather below the roof
+  for (bool free = !r.dots.empty(); !free;) {
     free = true;
     for (const auto& flat : r.flats)
       if (const double line = axes.y(flat.gflops); line > y - 18 && line < y + 42) y = line + 22, free = false;
   }
   const std::string words = fmt::format("ridge at {} flops per byte", figure(intensity));
-  const bool left = at.x + 12 + svg::text_width(words, 15, true) > kPlot.x + kPlot.width;
+  const bool left = at.x + 12 + svg::text_width(words, 15, true) > kPlot.x + kPlot.width - (r.dots.empty() ? 0 : 180);
   const double x = left ? at.x - 12 : at.x + 12;
   const Anchor anchor = left ? Anchor::end : Anchor::start;
   picture.text({x, y}, words, {.size = 15, .anchor = anchor, .bold = true});
@@ -172,6 +172,37 @@ void draw_facts(svg::Picture& picture, const Roofline& r) {
                      width + 2 * kPad, kLine * double(r.facts.size()) + 2 * kPad - 6};
   picture.rect(box, {.fill = Ink::panel, .stroke = Ink::rule, .radius = 8});
   for (size_t i = 0; i < r.facts.size(); ++i) picture.text({box.x + kPad, box.y + kPad + 11 + kLine * double(i)}, r.facts[i], {.size = 13, .ink = Ink::muted});
+}
+
+void draw_dots(svg::Picture& picture, const Axes& axes, const Roofline& r) {
+  for (const Roofline::Dot& dot : r.dots) {
+    const Point at = axes.at(dot.intensity, dot.gflops);
+    const double radius = 4.5 + 36 * std::sqrt(std::min(dot.share, 0.25));
+    picture.circle(at, radius, {.fill = dot.ink, .stroke = Ink::paper, .opacity = 0.85});
+  }
+  for (const Roofline::Dot& dot : r.dots) {
+    const Point at = axes.at(dot.intensity, dot.gflops);
+    if (r.list.empty())
+      picture.text({at.x + 6, at.y + 17}, dot.name, {.size = 12.5});
+    else
+      picture.text({at.x, at.y + 4}, dot.name, {.size = 10.5, .ink = Ink::paper, .anchor = Anchor::middle, .bold = true});
+  }
+}
+
+// Two columns below the plot, as many rows as needed.
+constexpr double kListRow = 38;
+double list_height(const Roofline& r) { return r.list.empty() ? 0 : kListRow * double((r.list.size() + 1) / 2) + 14; }
+
+void draw_list(svg::Picture& picture, const Roofline& r) {
+  const size_t rows = (r.list.size() + 1) / 2;
+  constexpr double kColumn = (kWidth - 84) / 2;
+  for (size_t i = 0; i < r.list.size(); ++i) {
+    const Point at{42 + kColumn * double(i / rows), kHeight + 6 + kListRow * double(i % rows)};
+    picture.circle({at.x + 10, at.y}, 10, {.fill = r.list[i].ink});
+    picture.text({at.x + 10, at.y + 4}, std::to_string(i + 1), {.size = 10.5, .ink = Ink::paper, .anchor = Anchor::middle, .bold = true});
+    picture.text({at.x + 28, at.y + 1}, svg::fit(r.list[i].name, kColumn - 40, 13), {.size = 13});
+    picture.text({at.x + 28, at.y + 17}, svg::fit(r.list[i].figures, kColumn - 40, 12), {.size = 12, .ink = Ink::muted});
+  }
 }
 
 }  // namespace
@@ -215,7 +246,7 @@ std::string to_svg(const Roofline& r) {
   const Axes axes(r);
   const Roofline::Slope& memory = r.slopes.back();
   const double rate = r.flats.front().gflops, ridge = ridge_point(rate, memory.gbs);
-  svg::Picture picture(kWidth, kHeight, r.title,
+  svg::Picture picture(kWidth, kHeight + list_height(r), r.title,
                        fmt::format("{} at {}, {} at {}, ridge at {} flops per byte", r.flats.front().name, rate_text(rate), memory.name,
                                    bandwidth_text(memory.gbs), figure(ridge)));
   picture.text({kPlot.x - 52, 50}, svg::fit(r.title, kWidth - 120, 26, true), {.size = 26, .bold = true});
@@ -231,11 +262,8 @@ std::string to_svg(const Roofline& r) {
   draw_slopes(picture, axes, r);
   draw_ridges(picture, axes, r);
   draw_facts(picture, r);
-  for (const Roofline::Dot& dot : r.dots) {
-    const Point at = axes.at(dot.intensity, dot.gflops);
-    picture.circle(at, 5, {.fill = Ink::red});
-    picture.text({at.x + 6, at.y + 17}, dot.name, {.size = 12.5});
-  }
+  draw_dots(picture, axes, r);
+  draw_list(picture, r);
   return picture.str();
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/svg.h"
 #include "measure/probe.h"
 
 namespace ridge {
@@ -22,11 +23,18 @@ struct Roofline {
     std::string name;
     double intensity = 0;  // flops per byte
     double gflops = 0;
+    svg::Ink ink = svg::Ink::red;
+    double share = 0;  // of the time, which its area shows
+  };
+  struct Entry {
+    svg::Ink ink;
+    std::string name, figures;
   };
   std::string title, subtitle;
   std::vector<Slope> slopes;       // nearest first; the last is memory
   std::vector<Flat> flats;         // ridges are marked on the first one
   std::vector<Dot> dots = {};      // kernels, if any
+  std::vector<Entry> list = {};    // below the picture, numbered as the dots are
   std::vector<std::string> facts;  // lines for the corner
 };
 

@@ -23,7 +23,7 @@ struct PhaseRow {
   double seconds = 0, calls = 0;
 };
 
-// Of the last recorded step, for pictures and the trace; seconds since it began.
+// Of the recorded step with the median time, for pictures and the trace; seconds since it began.
 struct KernelSpan {
   std::string name, layer, phase;
   double begin = 0, end = 0;
@@ -42,13 +42,25 @@ struct GradientNorm {
   double norm = 0;
 };
 
+// A layer in a step whose values were examined.
+struct LayerRange {
+  std::string layer;
+  double low = 0, high = 0;   // of its forward values
+  double gradient_norm = -1;  // of its parameters; -1: it has none
+  int64_t bad = 0;            // of all its values
+};
+struct ExaminedStep {
+  int64_t step = 0;  // counted from the first that the profiler saw
+  std::vector<LayerRange> layers;
+};
+
 struct StepProfile {
   std::string title;
   int threads = 0;  // 0: a GPU
   int recorded = 0, unprofiled = 0;
   double step_seconds = 0, low_seconds = 0, high_seconds = 0;  // of unprofiled steps: median, 10th and 90th percentile
   double recorded_seconds = 0;                                 // median of the recorded ones
-  // Measured in recorded steps, per step, never rescaled.
+  // Measured in the half of the recorded steps around their median, per step, never rescaled.
   double kernel_seconds = 0;
   double gap_seconds = 0;  // between the kernels of a program
   double data_seconds = 0;
@@ -60,11 +72,13 @@ struct StepProfile {
   int64_t planned_bytes = 0, arena_bytes = 0, live_bytes = 0;  // live: the most that values of one program take
   std::vector<LiveValue> peak;
   int64_t process_bytes = 0;                                                  // resident
-  double heap_growth = 0;                                                     // bytes per unprofiled step
+  double heap_growth = 0, allocations = 0;                                    // bytes and requests to the pool, per unprofiled step
   int64_t pool_requests = 0, pool_reuses = 0, pool_bytes = 0, pool_peak = 0;  // the buffer pool of eager tensors, in the whole process
   std::vector<KernelSpan> spans;
-  std::vector<ValueRange> ranges;  // in the order in which they were written
+  // Of the last step whose values were examined, in the order in which they were written.
+  std::vector<ValueRange> ranges;
   std::vector<GradientNorm> gradients;
+  std::vector<ExaminedStep> examined;  // over time
 
   double unattributed() const { return step_seconds - kernel_seconds - gap_seconds - data_seconds; }
   double tflops() const { return step_seconds > 0 ? 1e-12 * flops / step_seconds : 0; }

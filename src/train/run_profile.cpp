@@ -41,12 +41,13 @@ void RunProfiler::begin(int64_t number) {
   using Record = Profiler::Record;
   if (steps_ == Steps::sampled) {  // two steps as the yardstick, then one recorded
     const int64_t left = kInterval - 1 - number % kInterval;
+    if (number > 0 && number == next_examined_) return next_examined_ *= 2, profiler_.begin_step(Record::values);
     return left > 2 ? profiler_.end_step() : left == 0 ? profiler_.begin_step(Record::times) : profiler_.next_step();
   }
   if (number < kWarmUp) return profiler_.end_step();
-  const bool last = (number + 1) * group_ >= run_.trainer.schedule.steps;
-  if (last) return profiler_.begin_step(Record::values);
-  (number - kWarmUp + 1) % (stretch_ + 1) == 0 ? profiler_.begin_step(Record::times) : profiler_.next_step();
+  const int64_t steps = run_.trainer.schedule.steps / group_ - kWarmUp, own = number - kWarmUp;  // with an examined step at the beginning and at the end
+  if (own == 0 || own + 1 >= steps) return profiler_.begin_step(Record::values);
+  own % (stretch_ + 1) == 0 ? profiler_.begin_step(Record::times) : profiler_.next_step();
 }
 
 std::vector<std::pair<std::string, std::string>> profile_pictures(const Profiler& profiler) {
@@ -74,7 +75,7 @@ void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, 
   RunProfiler recorder(run, group, RunProfiler::Steps::alternating);
   const double expected = double(group) * std::max(run.expected_step_seconds, 1e-4);
   if (steps <= 0) steps = int64_t(std::clamp(kSeconds / 2 / expected, 5.0, 100.0));
-  run.trainer.schedule.steps = group * (RunProfiler::kWarmUp + (recorder.stretch() + 1) * steps + 1);
+  run.trainer.schedule.steps = group * (RunProfiler::kWarmUp + (recorder.stretch() + 1) * steps + 2);
   train(task, run.trainer, {});
   recorder.profiler().end();
   use(recorder.profiler());

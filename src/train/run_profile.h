@@ -9,8 +9,9 @@ namespace ridge {
 
 class RunProfiler {
  public:
-  // alternating: after a warm-up, every other step is recorded, and the values of the last one are examined; on a device that runs behind the host, one in
-  // nine, as those in between are timed together. sampled: one step in 50.
+  // alternating: after a warm-up, every other step is recorded, and the values of the first and the last one are examined; on a device that runs behind the
+  // host, one in nine is recorded, as those in between are timed together. sampled: one step in 50, and the values of steps 2000, 4000, 8000 and so on, which
+  // takes several times as long.
   // Steps that share a batch of experience (BatchFeed::group) count as one.
   enum class Steps { alternating, sampled };
   RunProfiler(TaskRun& run, int64_t group, Steps steps);  // adds itself to the run's trainer; must outlive the training
@@ -26,7 +27,7 @@ class RunProfiler {
   void begin(int64_t number);
 
   TaskRun& run_;
-  int64_t group_, entered_ = 0, stretch_ = 1;
+  int64_t group_, entered_ = 0, stretch_ = 1, next_examined_ = 2000;
   Steps steps_;
   Profiler profiler_;
 };

@@ -11,6 +11,13 @@ check 5 out "lower lr" train gpt $small data=plays.txt steps=60 lr=1000 min_lr=1
 check 0 out "" train gpt $small data=plays.txt steps=2 --json --out json
 grep -qv '^{' out.txt && fail "train --json prints other things"
 
+# A regression ends with 1, everything else of a comparison with 0. The slowdown is far beyond any noise.
+matmul="bench ops --filter ^matmul/64x64x64$ threads=1 seconds=0 --repeat 2"
+check 0 out "" $matmul --save before.json
+RIDGE_BENCH_SLOWDOWN=30 check 1 err "1 of 1 rows slower" $matmul --compare before.json --save slow.json
+check 0 err "1 faster" $matmul --compare slow.json
+check 2 err "the suite ops" bench train --compare before.json
+
 # Output that cannot be written.
 for words in "plan gpt $small data=plays.txt" "config keys" "config show"; do
   "$ridge" $words >/dev/full 2>err.txt

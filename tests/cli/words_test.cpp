@@ -37,6 +37,9 @@ TEST(CommandLine, PrintsHelp) {
   expect_words(ridge, 2, "did you mean 'gpt'", "train gtp");
   expect_words(ridge, 2, "did you mean 'threads'", "bench ops thread=3");
   expect_words(ridge, 2, "valid: hot, cold", "bench ops state=warm");
+  expect_words(ridge, 2, "did you mean 'tiny'", "bench devices tiyn");
+  expect_words(ridge, 2, "leave out device=cpu", "bench devices tiny device=cpu");
+  expect_words(ridge, 2, "--svg draws the suites devices and configs", "bench ops --svg x.svg");
   RidgeProgram other;
   other.set("RIDGE_ISA", "avx3");
   expect_words(other, 2, "valid: ", "--version");

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "backend/cuda/backend.h"
+#include "profile/step_profile.h"
+#include "ridge/profiler.h"
 #include "support/cuda_device.h"
 #include "support/gpt_step.h"
 
@@ -37,7 +39,7 @@ GptConfig model_of(const Variant& v) {
 }
 
 struct Outcome {
-  std::vector<double> losses, norms;
+  std::vector<double> losses, norms, gradients;
   std::vector<std::vector<float>> parameters;
   double evaluated = 0;
   bool operator==(const Outcome&) const = default;
@@ -54,11 +56,17 @@ Outcome run(const Variant& v, Backend& backend) {
   const test::GptTokens tokens(model_of(v), kBatch);
   const void* batch[] = {tokens.in.data(), tokens.out.data()};
   Outcome outcome;
+  Profiler profiler;
   for (int i = 0; i < 3; ++i) {
+    i == 1 ? profiler.begin_step(Profiler::Record::values) : profiler.end_step();
     const StepMetrics r = step.run(batch);
     EXPECT_TRUE(r.applied);
     outcome.losses.push_back(r.loss), outcome.norms.push_back(r.gradient_norm);
   }
+  for (const ValueRange& range : profiler.profile().ranges) EXPECT_EQ(range.bad, 0) << range.tensor;
+  for (const Parameter& p : m.parameters)
+    for (const GradientNorm& g : profiler.profile().gradients)
+      if (g.parameter == p.name) outcome.gradients.push_back(g.norm);
   const TrainStep::Losses losses = step.evaluate(batch, kBatch - 1);
   outcome.evaluated = losses.sum / losses.count;
   for (size_t i = 0; i < m.parameters.size(); ++i) {
@@ -90,6 +98,9 @@ TEST_P(SimulatedTraining, MatchesTheCpu) {
     EXPECT_NEAR(got.losses[i], want.losses[i], close * want.losses[i]) << "step " << i;
     EXPECT_NEAR(got.norms[i], want.norms[i], 5 * close * want.norms[i]) << "step " << i;
   }
+  EXPECT_EQ(want.gradients.size(), want.parameters.size());
+  ASSERT_EQ(got.gradients.size(), want.gradients.size()) << "the profiler examines values on the device as on the CPU";
+  for (size_t i = 0; i < want.gradients.size(); ++i) EXPECT_NEAR(got.gradients[i], want.gradients[i], 10 * close * want.gradients[i] + 1e-6) << i;
   EXPECT_NEAR(got.evaluated, want.evaluated, close * want.evaluated);
   {
     const test::Variable backward("SIMULATED_GPU_ORDER", "backward");

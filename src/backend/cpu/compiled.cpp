@@ -128,7 +128,7 @@ void CompiledProgram::run(std::byte* arena, std::span<const void* const> inputs,
     team_.kernel_seconds(after);
     for (size_t t = 0; t < threads; ++t) logged.busy[t * count + i] = after[t] - before[t];
     before.swap(after);
-    if (log.looks()) log.look(program_, i, bases_);
+    if (log.looks()) log.look(program_, i, [&](const Place& place, int64_t) { return bases_[size_t(place.base)] + place.offset; });
   }
   logged.whole.end = log_time();
   log.add(logged);

@@ -50,6 +50,7 @@ class CudaCode final : public Code {
   void run_directly();
   void run_timed();
   void run_logged(KernelLog& log);
+  void run_examined(KernelLog& log);
   std::vector<float> time_kernels();  // of one run, in milliseconds
   GraphRun record(const std::function<void(StreamSink&)>& work);
   bool seen_before();
