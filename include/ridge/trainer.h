@@ -87,6 +87,7 @@ struct TrainerArgs {
   std::function<std::string()> sample = {};  // returns text to show, made with the current weights
   int64_t sample_interval = 0;               // steps; 0: four times per run
   bool tensorboard = false;                  // event files in out/tensorboard
+  bool profile = false;                      // where the time of one step in 50 goes: out/profile.json, a trace and pictures
 
   std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the device set by use_device(). ErrorCode::unsupported if unusable
   std::string precision = "fp32";  // of matrix products: fp32, tf32, bf16, fp16, or auto: the fastest measured format that trains safely

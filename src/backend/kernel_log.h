@@ -14,8 +14,13 @@ namespace ridge {
 
 struct Program;
 
+inline std::atomic<int64_t> log_time_reads{0};  // so far, by all threads
+
 // Seconds of the steady clock.
-inline double log_time() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+inline double log_time() {
+  log_time_reads.fetch_add(1, std::memory_order_relaxed);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 struct LoggedRun {
   struct Span {

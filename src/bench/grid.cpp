@@ -73,8 +73,9 @@ void judge(Ranking& ranking, bool devices) {
   const double confidence = 1 - 0.05 / double(std::max<size_t>(1, rows.size() - 1));
   auto compared = [&](const RankedRow& a, const RankedRow& b) { return compare_times(a.per_unit, b.per_unit, confidence); };
   const RankedRow* best = &rows.front();
+  constexpr double kEqual = 1.02;
   for (const RankedRow& row : rows)
-    if (compared(rows.front(), row).verdict == Change::same && row.place < best->place && row.per_unit.size() > 1) best = &row;
+    if (const Comparison c = compared(rows.front(), row); c.verdict == Change::same && c.ratio < kEqual && row.place < best->place) best = &row;
   ranking.recommended = best->label;
   std::vector<const RankedRow*> others;
   auto add = [&](const RankedRow* row) {
@@ -90,12 +91,12 @@ void judge(Ranking& ranking, bool devices) {
     if (c.verdict == Change::slower)
       ranking.sentences.push_back(fmt::format("{} is {:.2f} x faster than {}{} (95 % confidence: {:.2f} to {:.2f})", best->label, c.ratio, other->label, model,
                                               c.interval.low, c.interval.high));
-    else if (best->per_unit.size() > 1)
+    else if (best->per_unit.size() > 1 && c.ratio < kEqual)
       ranking.sentences.push_back(
           fmt::format("{} and {} are equally fast{}: a difference below {:.1f} % could not be shown", best->label, other->label, model, 100 * c.resolution()));
     else
       ranking.sentences.push_back(
-          fmt::format("{} took {:.2f} x as long as {}{}; one process of each shows no more: give --repeat 5", other->label, c.ratio, best->label, model));
+          fmt::format("{} took {:.2f} x as long as {}{}, which is not proven: give --repeat 9, on a quiet machine", other->label, c.ratio, best->label, model));
   }
 }
 

@@ -276,9 +276,9 @@ RecordComparison compare_records(const Record& before, const Record& after) {
     const double between = r.busy ? 2 * kBetweenRuns : kBetweenRuns;
     r.time = compare_times(old->medians(), row.medians(), c.confidence, between);
     r.verdict = r.time.verdict;
-    // A change of the machine's own speed moves the time, but not its ratio to the ceiling; a noisy ceiling moves the ratio, but not the time.
-    if (const std::vector<double> a = old->relative(), b = row.relative(); !a.empty() && !b.empty())
-      if (compare_times(a, b, c.confidence, between).verdict != r.verdict) r.verdict = Change::same;
+    // A change of the machine's own speed moves the time, but not its ratio to the ceiling, which is noisier: it only has to show half of the change.
+    if (const std::vector<double> a = old->relative(), b = row.relative(); !a.empty() && !b.empty() && r.verdict != Change::same)
+      if (std::log(compare_times(a, b, c.confidence, between).ratio) / std::log(r.time.ratio) < 0.5) r.verdict = Change::same;
     c.rows.push_back(r);
   }
   return c;

@@ -55,7 +55,7 @@ std::string short_number(double x);  // four digits; "-" for 0
 struct RowComparison {
   std::string key;
   Comparison time = {};
-  Change verdict = Change::same;  // slower and faster need the time and, for rows with a ceiling, the time relative to it
+  Change verdict = Change::same;  // slower and faster need the time and, for rows with a ceiling, half of the change in the time relative to it
   bool busy = false;
 };
 struct RecordComparison {

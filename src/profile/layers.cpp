@@ -26,7 +26,7 @@ struct InputNames {
     }
     bool gradients = false;
     for (size_t i = 0; i < std::min(parameters, p.outputs.size()); ++i) gradients |= p.graph.shape(p.outputs[i]) == p.graph.shape(p.inputs[i]);
-    role = updates                                       ? Role::update
+    role = updates && !seeded                            ? Role::update  // parts of a batch read the gradients so far
            : !seeded                                     ? Role::other
            : reads                                       ? Role::reading
            : gradients && p.outputs.size() >= parameters ? Role::training

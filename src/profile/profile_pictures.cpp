@@ -139,11 +139,11 @@ std::string memory_picture(const StepProfile& p) {
 }
 
 std::string timeline_picture(const StepProfile& p) {
-  constexpr double kTop = 90, kLane = 46, kZoomGap = 84;
+  constexpr double kTop = 90, kLane = 46, kZoomGap = 74;
   constexpr size_t kReadable = 250, kZoomed = 100;  // kernels
   const size_t lanes = p.spans.empty() ? 1 : std::max<size_t>(1, p.spans.front().busy.size());
   const bool zoomed = p.spans.size() > kReadable;
-  const double seconds = length_of(p), height = kLane * double(lanes), bottom = kTop + height, below = zoomed ? height + kZoomGap : 0;
+  const double seconds = length_of(p), height = kLane * double(lanes), bottom = kTop + height, below = zoomed ? height + kZoomGap - 34 : 0;
   svg::Picture picture(kSheet, bottom + 78 + below, "Timeline of a step", p.title);
   picture.text({32, 40}, "Timeline of a step", {.size = 22, .bold = true});
   picture.text({32, 62}, fmt::format("{}: a bar is as high as the share of a kernel's time that the core spends inside it", p.title),
@@ -168,12 +168,11 @@ std::string timeline_picture(const StepProfile& p) {
   time_axis(picture, seconds, bottom);
   if (zoomed) {
     const size_t first = p.spans.size() / 2 - kZoomed / 2;
-    const double from = p.spans[first].begin, to = p.spans[first + kZoomed - 1].end, top = bottom + kZoomGap - 22;
+    const double from = p.spans[first].begin, to = p.spans[first + kZoomed - 1].end, top = bottom + kZoomGap - 14;
     auto x = [&](double at) { return kLeft + at / seconds * (kRight - kLeft); };
-    picture.line({x(from), bottom - 8}, {kLeft, top}, {.stroke = Ink::muted, .dashes = "3 4"});
-    picture.line({x(to), bottom - 8}, {kRight, top}, {.stroke = Ink::muted, .dashes = "3 4"});
+    picture.rect({x(from), bottom - 7, x(to) - x(from), 4}, {.fill = Ink::text});
     draw(from, to, top);
-    picture.text({kRight, top + height + 6}, fmt::format("{} kernels from {:.3f} to {:.3f} ms", kZoomed, 1e3 * from, 1e3 * to),
+    picture.text({kRight, top + height + 8}, fmt::format("marked above: {} kernels from {:.3f} to {:.3f} ms", kZoomed, 1e3 * from, 1e3 * to),
                  {.size = 12, .ink = Ink::muted, .anchor = Anchor::end});
   }
   legend(picture, p, bottom + 64 + below);

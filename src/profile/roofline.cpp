@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "base/svg.h"
@@ -155,7 +156,8 @@ void draw_ridges(svg::Picture& picture, const Axes& axes, const Roofline& r) {
       if (const double line = axes.y(flat.gflops); line > y - 18 && line < y + 42) y = line + 22, free = false;
   }
   const std::string words = fmt::format("ridge at {} flops per byte", figure(intensity));
-  const bool left = at.x + 12 + svg::text_width(words, 15, true) > kPlot.x + kPlot.width - (r.dots.empty() ? 0 : 180);
+  const double wide = 12 + svg::text_width(words, 15, true);
+  const bool left = r.dots.empty() ? at.x + wide > kPlot.x + kPlot.width : at.x - wide > kPlot.x;
   const double x = left ? at.x - 12 : at.x + 12;
   const Anchor anchor = left ? Anchor::end : Anchor::start;
   picture.text({x, y}, words, {.size = 15, .anchor = anchor, .bold = true});
@@ -174,18 +176,26 @@ void draw_facts(svg::Picture& picture, const Roofline& r) {
   for (size_t i = 0; i < r.facts.size(); ++i) picture.text({box.x + kPad, box.y + kPad + 11 + kLine * double(i)}, r.facts[i], {.size = 13, .ink = Ink::muted});
 }
 
+// A name in or next to one of its dots, where no other is.
 void draw_dots(svg::Picture& picture, const Axes& axes, const Roofline& r) {
+  auto radius = [](const Roofline::Dot& dot) { return 4.5 + 36 * std::sqrt(std::min(dot.share, 0.25)); };
+  for (const Roofline::Dot& dot : r.dots)
+    picture.circle(axes.at(dot.intensity, dot.gflops), radius(dot), {.fill = dot.ink, .stroke = Ink::paper, .opacity = 0.85});
+  std::map<std::string, bool> named;
+  std::vector<Point> taken;
   for (const Roofline::Dot& dot : r.dots) {
     const Point at = axes.at(dot.intensity, dot.gflops);
-    const double radius = 4.5 + 36 * std::sqrt(std::min(dot.share, 0.25));
-    picture.circle(at, radius, {.fill = dot.ink, .stroke = Ink::paper, .opacity = 0.85});
-  }
-  for (const Roofline::Dot& dot : r.dots) {
-    const Point at = axes.at(dot.intensity, dot.gflops);
-    if (r.list.empty())
-      picture.text({at.x + 6, at.y + 17}, dot.name, {.size = 12.5});
-    else
-      picture.text({at.x, at.y + 4}, dot.name, {.size = 10.5, .ink = Ink::paper, .anchor = Anchor::middle, .bold = true});
+    if (r.list.empty()) picture.text({at.x + 6, at.y + 17}, dot.name, {.size = 12.5});
+    if (r.list.empty() || dot.name.empty() || named[dot.name]) continue;
+    const double beside = radius(dot) + 9;
+    for (const Point& by : {Point{0, 0}, {beside, 0}, {-beside, 0}, {0, -beside}, {0, beside}}) {
+      const Point middle{at.x + by.x, at.y + by.y};
+      const bool inside = by.x == 0 && by.y == 0;
+      if ((inside && radius(dot) < 8) || std::ranges::any_of(taken, [&](const Point& t) { return std::hypot(t.x - middle.x, t.y - middle.y) < 15; })) continue;
+      picture.text({middle.x, middle.y + 4}, dot.name, {.size = 10.5, .ink = inside ? Ink::paper : Ink::text, .anchor = Anchor::middle, .bold = true});
+      taken.push_back(middle), named[dot.name] = true;
+      break;
+    }
   }
 }
 

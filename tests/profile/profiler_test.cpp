@@ -12,6 +12,7 @@
 #include "profile/step_profile.h"
 #include "ridge/error.h"
 #include "step/train_step.h"
+#include "support/allocations.h"
 #include "threads/thread_team.h"
 
 namespace ridge {
@@ -120,6 +121,74 @@ TEST_F(ProfilerTest, RecordsNothingWhenOff) {
     EXPECT_THROW(profiler.begin_step(), Error);
   }
   EXPECT_EQ(current_log(), nullptr);
+}
+
+// Without a profiler, and in the steps that it uses as the yardstick, a step reads no clock and allocates nothing.
+TEST_F(ProfilerTest, CostsNothingWhenOff) {
+  run(), run();
+  Profiler profiler;
+  for (const bool sampled : {false, true}) {
+    if (sampled) profiler.begin_step(false);
+    const int64_t reads = log_time_reads;
+    test::count_allocations();
+    run();
+    EXPECT_EQ(test::allocations_counted(), 0) << sampled;
+    EXPECT_EQ(log_time_reads, reads) << sampled;
+  }
+  profiler.begin_step();
+  const int64_t reads = log_time_reads;
+  run();
+  int64_t kernels = 0;
+  for (const auto& [kernel, times] : step_.kernels()) kernels += times;
+  EXPECT_EQ(log_time_reads - reads, 2 * kernels + 2 * 2) << "two for each kernel, and two for each of the two programs";
+  profiler.end();
+}
+
+// A few disturbed steps are not in the figures, which stay sums of what was measured.
+TEST_F(ProfilerTest, FiguresAreOfTypicalSteps) {
+  Profiler profiler;
+  for (int i = 0; i < 12; ++i) {
+    profiler.begin_step(), run();
+    for (int extra = 0; extra < (i % 6 == 0 ? 20 : 0); ++extra) run();
+  }
+  profiler.end();
+  const StepProfile& p = profiler.profile();
+  double calls = 0, in_phases = 0, count = 0;
+  for (const KernelRow& k : p.kernels) calls += k.calls;
+  for (const PhaseRow& phase : p.phases) in_phases += phase.calls;
+  for (const auto& [kernel, times] : step_.kernels()) count += double(times);
+  EXPECT_EQ(p.recorded, 12);
+  EXPECT_NEAR(calls, count, 1e-9) << "two steps of twelve ran 21 times";
+  EXPECT_NEAR(in_phases, count, 1e-9);
+  EXPECT_EQ(p.spans.size(), size_t(count));
+}
+
+TEST_F(ProfilerTest, ExaminesStepsOverTime) {
+  Profiler profiler;
+  profiler.begin_step(Profiler::Record::values), run();
+  profiler.begin_step(), run();
+  step_.parameter(0)[0] = 1000;  // of net.up
+  profiler.begin_step(Profiler::Record::values), run();
+  profiler.end();
+  const std::vector<ExaminedStep>& examined = profiler.profile().examined;
+  ASSERT_EQ(examined.size(), 2u);
+  EXPECT_EQ(examined[0].step, 0);
+  EXPECT_EQ(examined[1].step, 2);
+  auto layer = [](const ExaminedStep& e, const char* name) {
+    return *std::find_if(e.layers.begin(), e.layers.end(), [&](const LayerRange& l) { return l.layer == name; });
+  };
+  EXPECT_LT(layer(examined[0], "net.up").high, 1);
+  EXPECT_GT(layer(examined[1], "net.up").high, 900);
+  EXPECT_GT(layer(examined[1], "net.down").gradient_norm, 100 * layer(examined[0], "net.down").gradient_norm);
+  const auto json = nlohmann::json::parse(profiler.json());
+  EXPECT_EQ(json.at("stability").at("over_time").at(1).at("step"), 2);
+  EXPECT_NE(profiler.text().find("in step 0"), std::string::npos) << profiler.text();
+  // Pictures of many kernels have a readable part.
+  Profiler longer;
+  longer.begin_step();
+  for (int i = 0; i < 40; ++i) run();
+  longer.end();
+  EXPECT_NE(longer.timeline_picture().find("marked above: 100 kernels"), std::string::npos);
 }
 
 TEST_F(ProfilerTest, FindsTheFirstValueThatIsNotFinite) {

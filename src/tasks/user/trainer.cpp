@@ -148,7 +148,7 @@ struct Trainer::State final : TaskRun {
     set_if(args.validation_interval > 0, "eval_interval", args.validation_interval);
     set_if(args.checkpoint_interval > 0, "checkpoint_interval", args.checkpoint_interval);
     set_if(args.max_minutes > 0, "max_minutes", args.max_minutes), set_if(args.target.has_value(), "target_loss", args.target.value_or(0));
-    set_if(args.tensorboard, "tensorboard", true), set_if(options.resume, "resume", true);
+    set_if(args.tensorboard, "tensorboard", true), set_if(args.profile, "profile", true), set_if(options.resume, "resume", true);
   }
 
   std::string config() const {
