@@ -92,7 +92,7 @@ struct Profiler::State final : KernelLog {
   double data = 0, runs_in_data = 0;  // of this step
   std::vector<double> plain, growth, requests;
   int64_t seen = 0, pool_requests = 0;  // seen: steps so far
-  std::mutex guard;  // for everything below, which add() changes
+  std::mutex guard;                     // for everything below, which add() changes
   std::map<const Program*, KnownProgram> programs;
   using Key = std::tuple<std::string, std::string, std::string>;
   std::map<Key, size_t> row_numbers;
