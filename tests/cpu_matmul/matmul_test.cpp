@@ -40,6 +40,17 @@ TEST(Matmul, FewRowsOrColumns) {
     }
 }
 
+// The wider operand of a long sum is packed by the units, whichever side it is on; scattered rows are packed by row.
+TEST(Matmul, LongSumsAndScatteredRows) {
+  for (bool left : {true, false}) Case(plain(left ? 257 : 64, left ? 64 : 257, 1025, true)).check({.threads = 3, .seed = 8});
+  for (int64_t few : {3, 15}) {
+    MatmulDesc d;
+    d.m = {{3, 31, 0, 41 * few}, {41, 3 * 31, 0, few}}, d.n = {{few, 0, 1, 1}}, d.k = {{31, 1, few, 0}};
+    SCOPED_TRACE(testing::Message() << few << " columns");
+    Case(d).check({.threads = 2, .run = 2, .seed = 9});
+  }
+}
+
 // Blocks of a few elements: small products cross every boundary between tiles, K blocks, units and chunks.
 TEST(Matmul, AnyBlocking) {
   std::mt19937 rng(11);

@@ -73,6 +73,7 @@ struct Plan {
   Shape shape = Shape::tiles;
   DType a_type, b_type, c_type;
   bool accumulate = false, epilogue = false, swapped = false;
+  bool all_rows = false;  // a unit takes all rows
   std::vector<MatmulLoop> batch_loops;
   int64_t batch = 1, m = 1, n = 1, k = 1;
   int64_t per_k = 1, k_size = 1;  // elements of K per step of k (two if kernels take pairs), and their total
@@ -147,9 +148,9 @@ void choose_units(Plan& p, bool packs_b) {
   const double b_bytes = double(p.n) * double(p.k) * 4;
   const double shared_ns = packs_b && b_bytes > double(p.model.l2) ? double(p.batch) * b_bytes * p.model.read_ns : 0;
   constexpr int64_t kMaxRows = 16;  // or all, if there are few
-  const int64_t last_rows = p.m <= kFewRows ? p.row_tiles : std::min(kMaxRows, p.row_tiles);
+  const int64_t last_rows = p.m <= kFewRows ? p.row_tiles : std::min(kMaxRows, p.row_tiles), first_rows = p.all_rows ? last_rows : 1;
   double best = std::numeric_limits<double>::infinity();
-  for (int64_t rows = 1, last_rb = 0; rows <= last_rows; rows = rows < kMaxRows ? rows + 1 : std::max(rows + 1, last_rows)) {
+  for (int64_t rows = first_rows, last_rb = 0; rows <= last_rows; rows = rows < kMaxRows ? rows + 1 : std::max(rows + 1, last_rows)) {
     const int64_t rb = ceil_div(p.row_tiles, rows);
     if (rb == last_rb) continue;  // the same split
     last_rb = rb;
@@ -222,7 +223,7 @@ void plan_tiles(Plan& p) {
   } else {
     choose_units(p, !b_direct || p.m > kFewRows);
     // Packing is worth a pass over the operand only if many units or rows read it.
-    const bool a_direct = a_rows_direct || (a_cols_direct && (p.col_blocks <= 4 || p.m * p.k * 4 <= p.model.l2 / 2));
+    const bool a_direct = a_rows_direct || (a_cols_direct && (p.all_rows || p.col_blocks <= 4 || p.m * p.k * 4 <= p.model.l2 / 2));
     const int64_t lines = ceil_div(ceil_div(p.col_tiles, p.col_blocks) * p.width, 16);
     const bool b_spread = p.m <= kFewRows && ways_of_l2(p.b_k.map.stride, p.depth, lines) <= 6;
     p.a_feed = a_direct ? Feed::direct : p.col_blocks > 1 ? Feed::shared : Feed::unit;
@@ -596,11 +597,17 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
     d.batch.clear();
     p.m *= p.batch, p.batch = 1;
   }
-  // Uses the transposed product if that makes C's rows contiguous or leaves few rows.
+  // Uses the transposed product if that makes C's rows contiguous or leaves few rows, unless the packed operand would then be B whose columns are scattered.
+  // Long sums of which A is wider than B (dW) also use it: the wider operand is then packed in wide panels, by the only unit that reads them.
+  const IndexMap a_rows(d.m, &MatmulLoop::a), a_depth(d.k, &MatmulLoop::a), b_cols(d.n, &MatmulLoop::b);
   const IndexMap c_rows(d.m, &MatmulLoop::c), c_cols(d.n, &MatmulLoop::c);
   const bool columns_contiguous = !contiguous(c_cols, p.n) && contiguous(c_rows, p.m);
   const auto few = [&](int64_t rows, int64_t cols) { return rows < cols && (rows <= 4 || (rows <= model.few_rows && cols * p.k > 16384)); };
-  p.swapped = d.row_blocks.empty() && (p.epilogue ? p.n == 1 && p.m > 1 : few(p.n, p.m) || (columns_contiguous && !few(p.m, p.n)));
+  const bool scattered = !a_rows.map.regular() && contiguous(a_depth, p.k) && contiguous(c_cols, p.n);
+  const bool by_depth = contiguous(a_rows, p.m) && contiguous(b_cols, p.n) && !contiguous(a_depth, p.k) && d.a_type == DType::f32 && d.b_type == DType::f32;
+  p.all_rows = d.row_blocks.empty() && !p.epilogue && by_depth && p.n >= 32 && p.n <= kFewRows && p.m >= 2 * p.n && p.k >= 16 * p.n && p.m * p.k * 4 > model.l2;
+  const bool narrow = few(p.n, p.m) && !scattered;
+  p.swapped = d.row_blocks.empty() && (p.epilogue ? p.n == 1 && p.m > 1 : narrow || (columns_contiguous && !few(p.m, p.n)) || p.all_rows);
   if (p.swapped) {
     std::swap(d.m, d.n);
     std::swap(p.m, p.n);
