@@ -163,8 +163,8 @@ class Runner {
   void fetch_ahead() {
     for (const TilePlan::Ahead& ahead : plan_.ahead) {
       const std::byte* next = slots_[ahead.slot].p + ahead.bytes;
-      const int64_t end = ahead.bytes * (ahead_step_ + 1) / ahead_steps_;
-      for (int64_t k = ahead.bytes * ahead_step_ / ahead_steps_; k < end; k += 64) __builtin_prefetch(next + k, 0, 2);
+      const int64_t first = ahead.share * ahead_step_, end = std::min(first + ahead.share, ahead.bytes);
+      for (int64_t k = first; k < end; k += 64) __builtin_prefetch(next + k, 0, 2);
     }
     if (++ahead_step_ == ahead_steps_) ahead_steps_ = 0;
   }

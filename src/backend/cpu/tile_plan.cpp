@@ -232,6 +232,8 @@ void TilePlanner::choose_ahead() {
   if (plan_->form == TilePlan::Form::map ? plan_->phases[0].body.size() < 2 || (!whole_rows && plan_->block_rows > 1)
                                          : plan_->form == TilePlan::Form::column || !single_)
     return;
+  int64_t instructions = 0;
+  for (const auto& phase : plan_->phases) instructions += int64_t(phase.body.size());
   for (int n = 0; n < nodes(); ++n) {
     const int access = node(n).access;
     if (node(n).kind != Kind::load || shape(n) != kBlock || bounded(access) || group_.accesses[size_t(access)].gather >= 0) continue;
@@ -244,7 +246,7 @@ void TilePlanner::choose_ahead() {
     for (auto& phase : plan_->phases)
       for (TileInstr& in : phase.body)
         if (in.a == uint32_t(access) && (in.run == handlers_.exp_sum[0] || in.run == handlers_.exp_sum[1])) in.ahead = span, fetched = true;
-    if (!fetched) plan_->ahead.push_back({uint32_t(access), span});
+    if (!fetched) plan_->ahead.push_back({uint32_t(access), span, round_up((span + instructions - 1) / instructions, 64)});
   }
 }
 

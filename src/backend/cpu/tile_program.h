@@ -127,6 +127,7 @@ struct TilePlan {
   struct Ahead {
     uint32_t slot = 0;
     int64_t bytes = 0;  // of a block
+    int64_t share = 0;  // prefetched before each instruction: whole cache lines
   };
   std::vector<Ahead> ahead;  // inputs whose next block directly follows the current one in memory
   int accumulator = -1;      // the access that an epilogue's caller sets
