@@ -5,6 +5,8 @@
 #include "machine/expect_error.h"
 #include "ppo/agent_runs.h"
 #include "ridge/host_environment.h"
+#include "support/temp_folder.h"
+#include "support/variable.h"
 #include "tasks/ppo/player.h"
 
 namespace ridge {
@@ -84,6 +86,12 @@ class Broken : public Line {
 
 class HostTask : public AgentTask {
  protected:
+  // Halves need two threads, whatever cores other Ridge processes hold.
+  static void SetUpTestSuite() { cores_.emplace(), own_cores_.emplace("XDG_RUNTIME_DIR", cores_->path()); }
+  static void TearDownTestSuite() { own_cores_.reset(), cores_.reset(); }
+  static inline std::optional<test::TempFolder> cores_;
+  static inline std::optional<test::Variable> own_cores_;
+
   void SetUp() override {
     AgentTask::SetUp();
     const std::vector<std::string> known = environment_names();
