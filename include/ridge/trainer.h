@@ -91,6 +91,7 @@ struct TrainerArgs {
 
   std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the device set by use_device(). ErrorCode::unsupported if unusable
   std::string precision = "fp32";  // of matrix products: fp32, tf32, bf16, fp16, or auto: the fastest measured format that trains safely
+  bool deterministic = false;      // no choice that can change bits is measured, so that every new run of this program gives equal bits
 };
 
 struct TrainingResult {

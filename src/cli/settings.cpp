@@ -13,6 +13,7 @@
 #include "config/words.h"
 #include "tasks/registry.h"
 #include "train/experiment.h"
+#include "train/run_trial.h"
 
 namespace ridge::cli {
 namespace {
@@ -112,6 +113,16 @@ void add_implied(const Task& task, config::Sources& sources) {
   sources.assumed.insert(sources.assumed.end(), implied.words.begin(), implied.words.end());
   if (!implied.source.empty()) sources.assumed_source = implied.source;
   for (const std::string& line : implied.notes) fmt::print(stderr, "ridge: {}\n", line);
+}
+
+void measure_batch(const Task& task, config::Sources& sources, const RunOptions& options) {
+  constexpr double kSeconds = 0.2;
+  const config::Resolved settings = config::resolve(sources);
+  if (!is_batch_measured(settings) || task.sizes.empty() || task.sizes.front().values.empty()) return;
+  if (!options.measure) fail(ErrorCode::usage, "[tune] batch=auto is measured, which optimize_perf=false rules out; set batch=N");
+  const SizeCurve curve = measure_sizes(task, settings, options, "batch", task.sizes.front().values.front(), kSeconds);
+  fmt::print(stderr, "batch=auto:\n{}", curve_text(curve, "batch", "samples"));
+  sources.measured.push_back(fmt::format("batch={}", curve.points[curve.chosen].size));
 }
 
 std::string task_words() {

@@ -19,6 +19,9 @@ config::Resolved resolve_resumed(config::Sources& sources);
 // Adds the settings that others imply (Task::implied), and prints what they say on stderr.
 void add_implied(const Task& task, config::Sources& sources);
 
+// batch=auto: measures the smallest batch within 2 % of the fastest, prints the curve on stderr and adds the batch to the sources.
+void measure_batch(const Task& task, config::Sources& sources, const RunOptions& options);
+
 std::string task_words();  // names of the tasks, for help texts
 
 }  // namespace ridge::cli

@@ -18,6 +18,7 @@
 #include "measure/default_team.h"
 #include "tasks/registry.h"
 #include "train/run_folder.h"
+#include "train/run_trial.h"
 
 namespace ridge::cli {
 namespace {
@@ -42,7 +43,7 @@ RunOptions options_of(const Part& part, const config::Resolved& settings, bool j
   RunOptions options;
   options.started = next_start;
   options.data = part.data, options.seed = part.seed, options.folder = part.folder, options.resume = part.begun;
-  options.measure = settings.get<bool>("optimize_perf");
+  options.measure = settings.get<bool>("optimize_perf"), options.tune = true;
   if (!json)
     options.progress = [](const std::string& what, double done) {
       if (isatty(STDERR_FILENO)) std::fputs(fmt::format("\r\033[K{} {:.0f} %{}", what, 100 * done, done >= 1 ? "\r\033[K" : "").c_str(), stderr);
@@ -118,6 +119,12 @@ int train_all(const Task& task, config::Sources sources, bool json) {
   if (settings.get<bool>("resume")) settings = resolve_resumed(sources);
   note_unused(settings, "train");
   request_default_threads(thread_request(settings));
+  if (is_batch_measured(settings)) {
+    RunOptions options;
+    options.measure = settings.get<bool>("optimize_perf"), options.data = parts_of(settings, out).front().data;
+    measure_batch(task, sources, options);
+    settings = config::resolve(sources);
+  }
   if (!out.empty()) return train_in(task, out, settings, sources, json);
   const std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
   const fs::path runs = settings.get<std::string>("runs_dir");

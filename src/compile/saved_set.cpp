@@ -13,6 +13,12 @@ std::string_view name(Recompute level) {
   return names[int(level)];
 }
 
+std::optional<Recompute> parse_recompute(std::string_view text) {
+  for (Recompute level : {Recompute::free, Recompute::elementwise, Recompute::attention, Recompute::segments, Recompute::layers})
+    if (name(level) == text) return level;
+  return {};
+}
+
 namespace {
 
 constexpr int64_t kInfinite = FlowNetwork::kInfinite;

@@ -1,6 +1,8 @@
 // Chooses what forward saves for backward by a minimum cut: the fewest bytes from which everything that backward reads can be recomputed.
 #pragma once
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
@@ -16,6 +18,7 @@ enum class Recompute {
   layers,       // everything between the values that all later ones depend on (a transformer's residual stream)
 };
 std::string_view name(Recompute level);
+std::optional<Recompute> parse_recompute(std::string_view name);
 
 struct SavedSet {
   std::vector<NodeId> outputs;  // the graph's outputs after the rewrite

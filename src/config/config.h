@@ -21,6 +21,7 @@ struct Sources {
   std::vector<std::pair<std::string, std::string>> environment;  // name and value
   std::vector<std::string> words;                                // command line: key=value, --key=value, --key value, --key, --no-key
   std::vector<std::string> assumed, decided;                     // the command's own words: weaker and stronger than the command line's
+  std::vector<std::string> measured;                             // words that a measurement found, stronger than the command line's auto
   std::string assumed_source = "command line";                   // what the assumed words are shown as
   std::vector<std::string> options;                              // the command's own flags, without dashes, for messages
 };

@@ -26,9 +26,8 @@ constexpr std::string_view kSteps = "training is counted in steps; set steps";
 constexpr std::string_view kLoader = "the loader's threads are chosen by Ridge; prefetch_factor sets how many batches are loaded ahead";
 constexpr std::string_view kFormat = "set precision=auto|fp32|tf32|bf16|fp16";
 constexpr std::string_view kMeasured = "kernels are always chosen by measurement; optimize_perf=false turns measuring off";
-constexpr std::string_view kExact = "results never depend on timing, so there is nothing to switch on";
 constexpr std::string_view kLayout = "the compiler chooses the layout of every tensor in memory";
-constexpr std::string_view kRecompute = "recomputation is planned from the memory budget; set memory";
+constexpr std::string_view kRecompute = "recomputation is planned from the memory budget; set memory, or recompute=layers";
 constexpr std::string_view kLogged = "every run writes metrics.jsonl; set tensorboard=true for event files";
 
 constexpr Foreign kForeign[] = {
@@ -57,10 +56,6 @@ constexpr Foreign kForeign[] = {
     {"cudnn_benchmark", "", kMeasured},
     {"cudnn.benchmark", "", kMeasured},
     {"benchmark", "", kMeasured},
-    {"cudnn_deterministic", "", kExact},
-    {"cudnn.deterministic", "", kExact},
-    {"deterministic", "", kExact},
-    {"use_deterministic_algorithms", "", kExact},
     {"memory_format", "", kLayout},
     {"channels_last", "", kLayout},
     {"compile", "", "every step is compiled"},

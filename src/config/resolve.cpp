@@ -343,7 +343,8 @@ Resolved resolve(const Sources& sources) {
   }
   for (const fs::path& path : files) resolver.file(path);
   resolver.environment(sources.environment);
-  resolver.words(sources.assumed, {}, sources.assumed_source), resolver.words(sources.words, sources.options), resolver.words(sources.decided);
+  resolver.words(sources.assumed, {}, sources.assumed_source), resolver.words(sources.words, sources.options), resolver.words(sources.decided),
+      resolver.words(sources.measured, {}, "measured");
   if (const std::vector<std::string> problems = resolver.problems(); !problems.empty()) fail(ErrorCode::usage, "[config] {}", join(problems, "\n[config] "));
   resolver.presets();
   return resolver.take();

@@ -38,11 +38,10 @@ StepChoices StepChoices::from_words(const std::map<std::string, std::string>& wo
   c.isa = word("isa");
   if (words.contains("passes")) c.passes = word("passes");
   const std::string &level = word("recompute"), &precision = word("precision");
+  const std::optional<Recompute> recompute = parse_recompute(level);
+  if (!recompute) unknown("recompute", level);
+  c.recompute = *recompute;
   bool found = false;
-  for (Recompute r : {Recompute::free, Recompute::elementwise, Recompute::attention, Recompute::segments, Recompute::layers})
-    if (name(r) == level) c.recompute = r, found = true;
-  if (!found) unknown("recompute", level);
-  found = false;
   for (Precision p : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
     if (name(p) == precision) c.precision = p, found = true;
   if (!found) unknown("precision", precision);
@@ -57,6 +56,7 @@ bool same_device(const Backend& backend, const std::map<std::string, std::string
 void reuse_choices(StepOptions& options, const std::map<std::string, std::string>& choices) {
   const StepChoices c = StepChoices::from_words(choices);
   options.micro = c.micro, options.evaluation_micro = c.evaluation, options.recompute = c.recompute, options.precision = c.precision;
+  options.passes = c.passes;
 }
 
 }  // namespace ridge

@@ -127,7 +127,7 @@ void RunPlanner::choose_named_device() {
     // If the CPU replaces it, the number formats are still to be compared there.
     if (!run_.fallback.empty() && !on_device_ && !earlier_) chosen_ = false, run_.notices = notices;
   }
-  if (!o_.backend && requested.automatic && o_.measure && !earlier_) gpus_ = begin_measuring_gpus();
+  if (!o_.backend && requested.automatic && o_.measure && !deterministic() && !earlier_) gpus_ = begin_measuring_gpus();
 }
 
 void RunPlanner::choose_device(const StepWork& work, const TryFormats& try_formats) {
@@ -143,11 +143,11 @@ void RunPlanner::choose_device(const StepWork& work, const TryFormats& try_forma
     formats = [&] {
       measuring_team();
       const int64_t before = resident_bytes();
-      FormatTrial trial = try_formats(memory_budget(host_facts(before)).bytes - before, figures());
+      FormatTrial trial = try_formats(memory_budget(host_facts(before)).bytes - before, figures_of_bits());
       left_by_trial_ = std::max<int64_t>(0, resident_bytes() - before);
       return trial;
     };
-  RunDevice chosen = choose_run_device(s_, work, earlier, figures(), formats, gpus_);
+  RunDevice chosen = choose_run_device(s_, work, earlier, figures_of_bits(), formats, gpus_);
   append(run_.notices, chosen.notices);
   run_.fallback = chosen.fallback, precision_key_ = chosen.precision_key;
   precision_ = std::move(chosen.number_format), number_format_ = chosen.precision;
@@ -192,15 +192,29 @@ void RunPlanner::plan(const RunNeeds& needs) {
   count_others(needs);
   if (on_device_) check_host(needs);
   // Programs may take more memory than assumed; then the step has to be smaller. A resumed run rather uses the reserve than other choices.
-  const size_t others = run_.memory.size();
+  fit_step(needs);
+  estimate();
+  if (tune(needs)) {
+    const double seconds = run_.expected_step_seconds;
+    const std::string from = run_.expected_from;
+    fit_step(needs);
+    estimate();
+    if (tuning_->decided_by == "measured" && !tuned_.empty()) run_.expected_step_seconds = seconds, run_.expected_from = from;
+    run_.trainer.expected_step_seconds = run_.expected_step_seconds;
+  }
+  if (!on_device_) count_past();
+  fill_trainer(needs);
+}
+
+void RunPlanner::fit_step(const RunNeeds& needs) {
+  if (!others_count_) others_count_ = {run_.memory.size(), run_.host_memory.size()};
+  const size_t others = others_count_->first;
+  run_.host_memory.resize(others_count_->second);
   for (int64_t attempt = 0; attempt == 0 || (!on_device_ && run_.planned_bytes > run_.budget.bytes + (reused_ ? kGrowth : 0)); ++attempt) {
     run_.memory.resize(others);
     run_.step = make_step(needs, sum_of(run_.memory) + read_bytes_ + attempt * kNoise);
     count_step(needs);
   }
-  estimate();
-  if (!on_device_) count_past();
-  fill_trainer(needs);
 }
 
 // A feed makes a batch while the previous one is still held.
@@ -241,12 +255,13 @@ TrainStep* RunPlanner::make_step(const RunNeeds& needs, int64_t others) {
   options.memory = std::max<int64_t>(run_.budget.bytes - others, 1);  // at least 1 even if nothing is left: the error below says what would fit
   if (on_device_ && s_.get<bool>("offload_optimizer")) options.offload = true;
   if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
+  if (const std::string level = s_.get<std::string>("recompute"); level != "auto") options.recompute = parse_recompute(level);
   const bool earlier = earlier_ && !earlier_->choices.empty();
   if (earlier && !is_set_now(precision_key_.c_str())) options.precision = precision_as_before(StepChoices::from_words(earlier_->choices).precision);
-  options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory, figures = step_figures()] {
-    return measured_balance(*backend, precision, memory, figures);
-  };
+  options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory,
+                     figures = std::min(step_figures(), figures_of_bits())] { return measured_balance(*backend, precision, memory, figures); };
   if (TrainStep* step = earlier ? step_as_before(needs, options, others) : nullptr) return step;
+  if (TrainStep* step = tuned_step(needs, options, others)) return step;
   try {
     return fitting_step(needs, options, others);
   } catch (const StepTooLarge& error) {
@@ -402,6 +417,8 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, const std
   const ThreadChoice& threads = default_threads();
   d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by,
                on_device_ ? "for data and files, in addition to the GPU: " + threads.reason : threads.reason, threads.runner_up});
+  if (run_.threads > 0)
+    d.back() = {"threads", fmt::format("{}", run_.threads), tuning_->decided_by, "see tuning", fmt::format("{}: {}", threads.team.threads, threads.reason)};
   append(run_.notices, threads.remarks);
   if (on_device_)
     d.push_back({"kernels", run_.backend->info().what, "detected", "compiled for this chip"});
@@ -409,17 +426,37 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, const std
     d.push_back({"kernels", std::string(name(isa_tier())), "detected", "the best instructions this CPU has"});
   d.push_back({"memory", size_text(run_.budget.bytes), s_.setting(whole(s_, "memory") ? "memory" : "memory_fraction").source, run_.budget.reason});
   d.push_back(std::move(batch));
+  if (tuning_) d.push_back(*tuning_);
+  auto is_tuned = [&](const char* choice) { return tuned_.contains(choice); };
+  const StepPlan& planned = untuned_ ? *untuned_ : plan;  // its reasons
   const std::optional<int64_t> asked = whole(s_, "accumulation");
   const bool as_before = reused_ && !is_set_now("accumulation");
   d.push_back({"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""),
-               as_before ? kRunSoFar
-               : asked   ? s_.setting("accumulation").source
-                         : "planned",
-               as_before || plan.decisions.empty() ? "as it was split" : plan.decisions.back(), as_before ? "" : plan.other_split});
+               as_before           ? kRunSoFar
+               : is_tuned("parts") ? tuning_->decided_by
+               : asked             ? s_.setting("accumulation").source
+                                   : "planned",
+               as_before || planned.decisions.empty() ? "as it was split"
+               : is_tuned("parts")                    ? "see tuning"
+                                                      : planned.decisions.back(),
+               as_before           ? ""
+               : is_tuned("parts") ? fmt::format("{} x {}, as planned", planned.repeats, planned.micro)
+                                   : planned.other_split});
   if (const int64_t parts = plan.repeats + (plan.remainder > 0); asked && !as_before && *asked != parts)
     d.back().why = fmt::format("{} asked for; {} make {} that are equal but for the last", counted(*asked, "part"), counted(batch_, "sample"), parts);
-  d.push_back({"recompute", std::string(name(plan.recompute)), reused_ ? kRunSoFar : "planned",
-               plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget", reused_ ? "" : plan.other_recompute});
+  const bool level_asked = s_.get<std::string>("recompute") != "auto";
+  d.push_back({"recompute", std::string(name(plan.recompute)),
+               reused_                 ? kRunSoFar
+               : is_tuned("recompute") ? tuning_->decided_by
+               : level_asked           ? s_.setting("recompute").source
+                                       : "planned",
+               is_tuned("recompute")               ? "see tuning"
+               : plan.recompute == Recompute::free ? "only what costs nothing"
+               : level_asked                       ? ""
+                                                   : "to fit the budget",
+               reused_                 ? ""
+               : is_tuned("recompute") ? fmt::format("{}, as planned", name(planned.recompute))
+                                       : planned.other_recompute});
   if (plan.host_bytes)
     d.push_back({"offload", fmt::format("{} of moments in host memory", size_text(plan.host_bytes)),
                  s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",

@@ -17,6 +17,8 @@
 #include "train/run_device.h"
 #include "train/run_state.h"
 #include "train/training_loop.h"
+#include "tune/search.h"
+#include "tune/tuned_choice.h"
 
 namespace ridge {
 
@@ -36,7 +38,11 @@ struct RunOptions {
   bool resume = false;
   bool measure = true;  // base decisions and the expected time on measurements; false: use none, not even earlier ones
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();  // when the run was asked for: what it reports as its time to a target
-  bool probe = false;                                                                // measure a GPU that has not been measured yet, which takes seconds
+  bool tune = false;                        // search for faster choices before the run, if the setting `tune` allows it: takes seconds
+  std::optional<double> tune_seconds = {};  // search for so long, whatever is stored
+  std::vector<std::string> tune_over = {};  // the dimensions to search; empty: all. The result is then not stored
+  std::function<void(StepTrials& trials, const TuneResult& result)> tuned = {};  // called after a search, while its steps still exist
+  bool probe = false;                                                            // measure a GPU that has not been measured yet, which takes seconds
   std::function<void(const std::string& what, double done)> progress = {};
   std::shared_ptr<Backend> backend = {};      // overrides the settings, for tests
   std::function<int64_t()> free_memory = {};  // overrides what the system reports, for tests
@@ -62,6 +68,8 @@ struct PlannedRun {
   double expected_step_seconds = 0;
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
   std::string expected_key;   // store key for the measured step time of a run on a GPU
+  std::string tuning_key;     // store key for the choices of steps of this kind
+  int threads = 0;            // of the device's own team; 0: the default team
   int64_t steps_done = 0;     // by the run being resumed
   TrainerOptions trainer;
 
@@ -80,6 +88,7 @@ struct RunNeeds {
   Prefetcher::Options loading = {};
   int64_t feed_bytes = 0;                      // of a batch that the task makes itself, if the plan is to count it
   int64_t batch = 0;                           // samples per step
+  int64_t steps = 0;                           // of the whole run; 0: unknown
   int64_t parameters = 0;                      // numbers, as the step holds them
   int copies = 3;                              // of the parameters on the host, for checkpoints of a device with its own memory
   int64_t program_bytes = int64_t(6) << 20;    // rough heap use of compiled programs; replaced by the actual use once they exist
@@ -87,7 +96,9 @@ struct RunNeeds {
   std::function<int64_t()> sample_bytes = {};  // of sampling programs; empty: there are none
   std::function<int64_t()> read_bytes = {};    // of the task's own programs on the step's parameters, called when the step exists; empty: none
   StepOptions step = {};                       // the planner sets memory, micro-batch, precision and device
-  // Called again if the first attempt was too large.
+  std::function<void(size_t parameter, std::span<float> values)> fill = {};  // initial weights for trials; empty: drawn as the parameters' descriptions say
+  bool fixed_device = false;                                                 // make_step() uses a device of its own, so that its threads are settled
+  // Called again if the first attempt was too large, and after a search for faster choices.
   std::function<TrainStep*(const StepOptions&)> make_step = {};
 };
 
@@ -132,11 +143,20 @@ class RunPlanner {
   int64_t smallest_budget(const RunNeeds& needs, int64_t others, int64_t step) const;
   void count_step(const RunNeeds& needs);
   void count_past();
+  void fit_step(const RunNeeds& needs);
   void estimate();
+  bool tune(const RunNeeds& needs);
+  double tuning_seconds(const RunNeeds& needs) const;
+  TunedChoice search_choices(const RunNeeds& needs, StepTrials& trials, double seconds);
+  bool take_choice(const TunedChoice& choice, const std::string& by, const std::string& why);
+  TrainStep* tuned_step(const RunNeeds& needs, const StepOptions& options, int64_t& others);
   void fill_trainer(const RunNeeds& needs);
   Precision precision_as_before(Precision before);
   void note_settings_without_effect();
   Figures figures() const { return o_.measure ? Figures::measured : Figures::none; }
+  bool deterministic() const { return s_.get<bool>("deterministic"); }
+  // For choices that change bits.
+  Figures figures_of_bits() const { return deterministic() ? Figures::none : figures(); }
   Figures step_figures() const;
 
   const config::Resolved& s_;
@@ -149,8 +169,12 @@ class RunPlanner {
   Prefetcher::Options loading_;
   std::function<void()> gpus_;  // waits for background measurements
   BudgetFacts facts_;
+  std::optional<std::pair<size_t, size_t>> others_count_;  // of run_.memory and run_.host_memory, before the step's
   int64_t batch_ = 0, baseline_ = 0, left_by_trial_ = 0, read_bytes_ = 0;
   bool chosen_ = false, on_device_ = false, chooses_products_ = true;
+  TunedWords tuned_;                 // choices in use; empty: as planned
+  std::optional<StepPlan> untuned_;  // the plan that they change
+  std::optional<Decision> tuning_;
   bool reused_ = false;  // splitting and recomputation are the same as in the earlier part of the run
   DeviceMemory device_before_;
 };
@@ -162,6 +186,8 @@ Decision rate_decision(const Schedule& schedule, std::string source);
 template <class T>
 T required(const config::Resolved& settings, const char* key, const char* task, const char* preset) {
   if (const std::optional<T> value = settings.get<std::optional<T>>(key)) return *value;
+  if (settings.setting(key).source != "default" && std::string_view(key) == "batch")
+    fail(ErrorCode::usage, "[{}] {}=auto is measured by ridge train and ridge tune; here set {}=N", task, key, key);
   fail(ErrorCode::usage, "[{}] {} is not given: set {}=N or a preset that has it (preset={})", task, key, key, preset);
 }
 

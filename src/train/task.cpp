@@ -62,7 +62,7 @@ Outcome train_run(TaskRun& run, const config::Resolved& settings, const std::vec
 RunSummary summary_of(const TaskRun& run, const Outcome& outcome, const std::string& cores) {
   RunSummary s;
   s.outcome = outcome, s.unit = run.unit, s.cores = cores;
-  s.device = run.decided("device"), s.precision = run.decided("precision"), s.threads = default_threads().team.threads;
+  s.device = run.decided("device"), s.precision = run.decided("precision"), s.threads = run.threads > 0 ? run.threads : default_threads().team.threads;
   s.planned_bytes = run.planned_bytes, s.folder = run.trainer.folder;
   run.add_to_summary(s);
   return s;

@@ -92,6 +92,12 @@ struct RunsReport {
 using ReportRuns = std::function<RunsReport(std::span<const ExperimentRun> runs, int width)>;
 
 struct Task {
+  // A setting that changes what is learnt and how fast it trains, with the values that ridge tune tries besides the present one, smallest first.
+  // None: the task measures it by itself if it is auto.
+  struct Size {
+    const char* key;
+    std::vector<int64_t> values;
+  };
   const char* name;
   const char* summary;  // one line
   unsigned keys;        // which settings the task reads: its config::task_bit()
@@ -113,6 +119,7 @@ struct Task {
   Implied (*implied)(const config::Resolved& settings) = nullptr;
   bool (*owns)(const std::filesystem::path& model) = nullptr;                      // whether a run or model folder is this task's
   RunsReport (*report)(std::span<const ExperimentRun> runs, int width) = nullptr;  // at the end of an experiment; null: none
+  std::vector<Size> sizes = {};                                                    // the first one is measured as a curve: the batch
   bool has_data = true;  // false: run_name() says what is trained, and the setting `data` has no meaning
 };
 

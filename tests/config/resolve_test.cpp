@@ -380,7 +380,7 @@ TEST_F(Resolve, MapsOrExplainsNamesOfOtherPrograms) {
   EXPECT_EQ(resolve(s).get<std::string>("matmul_precision"), "highest");
   EXPECT_EQ(error("cudnn_benchmark=true"),
             "[config] command line: 'cudnn_benchmark' cannot be set: kernels are always chosen by measurement; optimize_perf=false turns measuring off");
-  for (const char* word : {"memory_format=channels_last", "--channels-last", "cudnn.benchmark=1", "deterministic=true", "gradient_checkpointing=true"})
+  for (const char* word : {"memory_format=channels_last", "--channels-last", "cudnn.benchmark=1", "gradient_checkpointing=true"})
     EXPECT_NE(error(word).find("cannot be set: "), std::string::npos) << error(word);
   EXPECT_EQ(error("zebra=1"), "[config] command line: unknown key 'zebra'; ridge config keys lists all");
 

@@ -37,7 +37,7 @@ class CircuitRun final : public ModuleRun {
     net_ = std::make_shared<CircuitNet>(make_net(s, *series_));
     weights_ = ridge::parameters(*net_);
     const SeriesForm& f = series_->form();
-    trainer.schedule = schedule_of(s, steps, kCircuitsName);
+    trainer.schedule = schedule_of(s, steps, kCircuitsName), read_intervals(s, trainer);
     checked_product(kCircuitsName, "sequences", {{"steps", steps}, {"batch", batch_}});
     train_ = training_series(*series_, batch_, o.seed);
     validation_ = ordered_series(*series_, SeriesPart::validation, std::min(batch_, series_->count(SeriesPart::validation)));
@@ -46,13 +46,12 @@ class CircuitRun final : public ModuleRun {
     for (const Type& t : train_->types()) specs.push_back({t.shape, t.dtype});
     auto loss = [net = net_](bool training) { return [=](const std::vector<Tensor>& batch) { return net->loss(batch, training); }; };
     RunNeeds needs = module_needs(s, o, kCircuitsName, Step(weights_, {}, loss(true), loss(false)), specs);
-    needs.train = train_.get(), needs.validation = validation_.get();
+    needs.steps = steps, needs.train = train_.get(), needs.validation = validation_.get();
     StepWork work;  // a rough estimate: a loop of a few kernels per step, forward and backward
     work.flops = 6 * double(needs.parameters) * double(batch_ * f.length), work.bytes = 40 * double(needs.parameters) + 400 * double(batch_ * f.length);
     work.launches = 12 * double(f.length) + 20, work.transfer_bytes = 8 * double(batch_ * f.length) * double(f.inputs.size() + f.outputs.size());
     planner.choose_device(work, {});
     planner.plan(needs);
-    read_intervals(s, trainer);
     describe(s, planner);
   }
 
@@ -159,7 +158,8 @@ Task circuits_task() {
       .run_name = [](const Resolved& settings) { return settings.get<std::string>("cell"); },
       .bench_rows = circuit_bench_rows,
       .bench_step = circuit_bench_step,
-      .owns = is_circuit};
+      .owns = is_circuit,
+      .sizes = {{"batch", {16, 32, 64, 128, 256, 512}}, {"units", {32, 64, 128, 256}}, {"backbone_units", {32, 64, 128, 256}}, {"backbone_layers", {1, 2}}}};
 }
 
 }  // namespace ridge

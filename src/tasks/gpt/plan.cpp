@@ -166,6 +166,7 @@ class GptPlanner {
   RunNeeds needs() {
     RunNeeds n;
     n.task = "gpt", n.train = run_.train.get(), n.validation = run_.validation.get(), n.loading = loading_, n.batch = batch_;
+    n.steps = schedule_.steps;
     for (const Parameter& p : gpt_parameters(run_.model)) n.parameters += p.shape.numel();
     n.copies = s_.get<std::string>("checkpoint_interval") != "none" ? 3 : 1;  // without checkpoints, only the weights are copied, at the end
     n.program_bytes = (6 + run_.model.layers) << 20;

@@ -41,7 +41,8 @@ Task gpt_task() {
           .run_name = [](const Resolved& settings) { return settings.get<std::string>("preset"); },
           .bench_rows = gpt_bench_rows,
           .bench_step = gpt_bench_step,
-          .owns = [](const std::filesystem::path& model) { return has_description(model, "config.json"); }};
+          .owns = [](const std::filesystem::path& model) { return has_description(model, "config.json"); },
+          .sizes = {{"batch", {1}}}};
 }
 
 std::string data_identity(const Dataset& data) { return fmt::format("{} ({})", data.name, data.fingerprint.substr(0, 12)); }

@@ -5,11 +5,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "tasks/ppo/task.h"
+#include "tune/size_choice.h"
 
 namespace ridge {
 namespace {
 
-constexpr double kNearlyAsFast = 0.02;
 constexpr int64_t kLeastInstances = 8, kLeastRollouts = 10;  // fewer instances would not fill a vector; fewer rollouts would not be training
 constexpr double kLongestRollout = 1;                        // seconds
 constexpr size_t kWithoutGain = 2;                           // doublings
@@ -25,9 +25,9 @@ int64_t least_instances(int64_t horizon, int64_t minibatch) {
 }
 
 size_t smallest_of_the_fastest(std::span<const InstanceTrial> trials) {
-  double best = 0;
-  for (const InstanceTrial& t : trials) best = std::max(best, t.decisions_s);
-  return size_t(std::ranges::find_if(trials, [&](const InstanceTrial& t) { return t.decisions_s >= (1 - kNearlyAsFast) * best; }) - trials.begin());
+  std::vector<double> rates;
+  for (const InstanceTrial& t : trials) rates.push_back(t.decisions_s);
+  return smallest_of_the_fastest(std::span<const double>(rates));
 }
 
 InstanceChoice choose_instances(const PpoArgs& args, int64_t decisions, const std::function<std::optional<double>(int64_t instances)>& rollout_seconds) {

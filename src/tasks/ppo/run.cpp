@@ -154,6 +154,7 @@ class PpoRun final : public ModuleRun {
     const Step model(weights_, {}, [policy = policy_, args = args_](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
     RunNeeds needs = module_needs(s, o, kPpoName, model, ppo_batch(*policy_, args_));
     needs.step = ppo_step_options(s), needs.step.seed = o.seed;
+    needs.steps = schedule_.steps;
     needs.step.join_samples = policy_->args().network == "mlp" && !policy_->has_memory();
     needs.make_step = [&, make = needs.make_step](const StepOptions& options) {
       collector_.reset();
@@ -458,6 +459,7 @@ Task ppo_task() {
           .implied = ppo_implied,
           .owns = is_agent,
           .report = report_agents,
+          .sizes = {{"instances", {}}},
           .has_data = false};
 }
 

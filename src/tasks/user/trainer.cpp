@@ -98,7 +98,7 @@ struct Trainer::State final : TaskRun {
     device = &step_device(args.device);
     const bool begun = !args.out.empty() && !CheckpointStore(std::filesystem::path(args.out) / "checkpoints").steps().empty();
     if (begun && !args.resume) fail(ErrorCode::usage, "[trainer] {} already contains a run; {}", args.out, kRestartHint);
-    options.seed = args.seed, options.folder = args.out, options.resume = begun;
+    options.seed = args.seed, options.folder = args.out, options.resume = begun, options.tune = true;
     plan(options);
     if (args.out.empty() || begun) return;
     if (const std::optional<std::string> file = conflicting_file(args.out, true, settings))
@@ -148,7 +148,8 @@ struct Trainer::State final : TaskRun {
     set_if(args.validation_interval > 0, "eval_interval", args.validation_interval);
     set_if(args.checkpoint_interval > 0, "checkpoint_interval", args.checkpoint_interval);
     set_if(args.max_minutes > 0, "max_minutes", args.max_minutes), set_if(args.target.has_value(), "target_loss", args.target.value_or(0));
-    set_if(args.tensorboard, "tensorboard", true), set_if(args.profile, "profile", true), set_if(options.resume, "resume", true);
+    set_if(args.deterministic, "deterministic", true), set_if(args.tensorboard, "tensorboard", true), set_if(args.profile, "profile", true);
+    set_if(options.resume, "resume", true);
   }
 
   std::string config() const {
@@ -176,6 +177,8 @@ struct Trainer::State final : TaskRun {
     planner.use_device({std::shared_ptr<void>(), device->backend.get()}, {"device", to_string(device->device), kTheProgram});
     RunNeeds needs;
     needs.task = "trainer", needs.train = source.get(), needs.validation = validation_source.get(), needs.batch = batch;
+    needs.steps = args.steps, needs.fixed_device = true;
+    needs.fill = [&](size_t i, std::span<float> values) { std::memcpy(values.data(), model.parameters()[i].tensor->data(), values.size_bytes()); };
     if (source) needs.loading.depth = batches_ahead(*source);
     for (const BatchSpec& s : specs) needs.feed_bytes += Type{s.dtype, s.shape}.bytes();
     for (const NamedTensor& p : model.parameters()) needs.parameters += p.tensor->size();
