@@ -285,7 +285,7 @@ struct LtcCell : Cell {
                                    {},
                                    {},
                                    sum(wide * (steep * x), {0}),
-                                   -sum(wide * steep, {0}),
+                                   sum(wide * steep, {0}),
                                    {},
                                    {},
                                    {}};
@@ -293,7 +293,7 @@ struct LtcCell : Cell {
       // What fills a list up passes no gradient on: then nothing need be summed for it.
       const Tensor w = by_target(weight) * stop_gradient(by_target(s.mask)), still = stop_gradient(w), steepness = stop_gradient(sigma);
       return custom(forward, backward,
-                    {pre, source, targets, w, steepness, stop_gradient(mu), sigma * still, mu * (still * steepness), by_source(weight * s.sigma),
+                    {pre, source, targets, w, steepness, stop_gradient(mu), sigma * still, mu * (-still * steepness), by_source(weight * s.sigma),
                      by_source(s.sigma), by_source(s.mu)});
     }
     Tensor source, target, targets, sigma, mu;

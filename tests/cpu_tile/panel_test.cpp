@@ -50,8 +50,12 @@ struct SampleCase {
     const int two = b.reduce(Op::reduce_sum, b.op(Op::mul, d, b.op(Op::mul, active, x)));
     b.store(b.op(Op::neg, one), weight);
     b.store(b.op(Op::add, b.op(Op::mul, two, b.load(3, DType::f32, weight)), one), weight);
+    // Three sums that are only added; the first product's factors are used again after other values.
+    const int slope = b.op(Op::mul, active, b.op(Op::sub, b.literal(1), active)), four = b.reduce(Op::reduce_sum, b.op(Op::mul, slope, d));
+    const int three = b.reduce(Op::reduce_sum, b.op(Op::mul, d, d)), five = b.reduce(Op::reduce_sum, x);
+    b.store(b.op(Op::add, b.op(Op::add, three, four), five), weight);
     m = {{DType::i64, lanes * targets},   {DType::f32, samples * sources}, {DType::f32, sources * targets}, {DType::f32, lanes * targets},
-         {DType::f32, samples * targets}, {DType::f32, lanes * targets},   {DType::f32, lanes * targets}};
+         {DType::f32, samples * targets}, {DType::f32, lanes * targets},   {DType::f32, lanes * targets},   {DType::f32, lanes * targets}};
     for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 11));
     m[0].fill(98, 0, double(sources));
   }
@@ -69,14 +73,19 @@ TEST(Panel, SumsOverLanes) {
 }
 
 TEST(Panel, SumsOverSamples) {
+  auto test = [](int64_t lanes, int64_t samples, int64_t targets, int64_t sources) {
+    SampleCase c(lanes, samples, targets, sources);
+    ASSERT_TRUE(runs_as_panel(c.b.g)) << to_string(c.b.g);
+    check(c.b.g, c.m, 2e-6 * std::sqrt(double(samples)) + 1e-5);
+  };
   for (int64_t samples : {8, 16, 24, 1024, 1096})
     for (int64_t lanes : {2, 9})
       for (int64_t targets : {2, 7, 33}) {
-        SampleCase c(lanes, samples, targets, targets + 2);
-        ASSERT_TRUE(runs_as_panel(c.b.g)) << to_string(c.b.g);
-        check(c.b.g, c.m, 2e-6 * std::sqrt(double(samples)) + 1e-5);
+        test(lanes, samples, targets, targets + 2);
         if (HasFatalFailure()) return;
       }
+  test(2, 13808, 7, 9);     // large chunks
+  test(2, 6160, 7, 1200);  // several chunks a unit
 }
 
 // Sums over all sources (lane i reads state i) with two weights per entry.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "backend/cpu/panel_plan.h"
 #include "backend/cpu/tile_handlers.h"
@@ -9,8 +10,7 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kSampleChunk = 512;     // samples that are summed before the next lane's, so that those of all sources stay in L2
-constexpr int64_t kTransposeBlock = 128;  // samples
+constexpr int64_t kStateBytes = 640 << 10;  // of a chunk of samples, so that the states of all sources stay in L2
 
 int64_t panel_round(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -23,6 +23,15 @@ class PanelKernel : public Kernel {
 
   int64_t workspace_bytes() const override { return workspace_; }
   int64_t scratch_bytes() const override { return scratch_; }
+  int64_t tasks_once(std::span<const char> fixed) const override {
+    auto is_fixed = [&](int access) { return access < 0 || fixed[size_t(operand_[size_t(access)])]; };
+    auto list_is_fixed = [&](const PanelLeaf& leaf) { return is_fixed(leaf.source == Source::weight ? leaf.access : -1) && is_fixed(leaf.index_access); };
+    for (size_t i = 0; i < p_.leaves.size(); ++i)
+      if (is_listed(i) && !list_is_fixed(p_.leaves[i])) return 0;
+    for (const PanelPlan::Zero& z : p_.zeros)
+      if (z.rule == PanelPlan::Zero::Rule::weight && !list_is_fixed(z.leaf)) return 0;
+    return 1;
+  }
 
  protected:
   using Source = PanelLeaf::Source;
@@ -55,7 +64,6 @@ class PanelKernel : public Kernel {
   static void choose_kinds(std::vector<PanelInstr>& program, const std::vector<PanelSlot>& slots, int64_t vector) {
     for (PanelInstr& in : program) {
       const PanelSlot& s = slots[size_t(in.slot)];
-      in.one_index = s.index_u == 0;
       if (in.kind == PanelKind::number && s.u != 0) in.kind = PanelKind::numbers;
       if (in.kind == PanelKind::vector && s.u != 0) in.kind = s.u == vector ? PanelKind::consecutive : PanelKind::vectors;
     }
@@ -128,80 +136,35 @@ class PanelKernel : public Kernel {
     List* lists_;
     std::byte* zero_;
   };
-  int64_t zero_test_bytes() const { return int64_t(p_.zeros.size() * (sizeof(List) + 1)); }
+  // Entries are packed: those that count, target by target, in the order in which they are read, each list's numbers, or places of states, by themselves.
+  // Targets begin at a multiple of `together` entries; rows of states are `row` bytes apart.
+  void plan_lists(int64_t together, int64_t row) {
+    together_ = together, row_ = row;
+    const int64_t most = most_entries();
+    counts_at_ = in_workspace(p_.targets * 4), entries_at_ = in_workspace(most * 4);
+    zero_test_at_ = in_scratch(int64_t(p_.zeros.size() * (sizeof(List) + 1))), lists_at_ = in_scratch(int64_t(p_.leaves.size() * sizeof(To)));
+    std::vector<char> in_main(p_.leaves.size(), 0);
+    for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] = 1;
+    for (size_t i = 0; i < p_.leaves.size(); ++i) {
+      const PanelLeaf& leaf = p_.leaves[i];
+      const bool listed = in_main[i] && (leaf.source == Source::weight || (leaf.source == Source::state && (leaf.index_access >= 0 || leaf.by_lane)));
+      packed_at_.push_back(listed ? in_workspace(most * 4) : -1);
+    }
+  }
+  int64_t most_entries() const { return p_.targets * ((p_.lanes + together_ - 1) / together_) * together_; }
+  bool is_listed(size_t leaf) const { return packed_at_[leaf] >= 0; }
+  bool is_listed_state(size_t leaf) const { return is_listed(leaf) && p_.leaves[leaf].source == Source::state; }
+  void add_pack_task(const Bound* b, std::vector<Task>& tasks) const {
+    tasks.push_back({pack, b, 1, double(p_.lanes) * double(p_.targets) * double(5 + p_.zeros.size())});
+  }
+  const int32_t* counts(const Bound& b, const Worker& w) const { return reinterpret_cast<const int32_t*>(w.at<std::byte>(b.workspace) + counts_at_); }
+  const int32_t* entry_lanes(const Bound& b, const Worker& w) const { return reinterpret_cast<const int32_t*>(w.at<std::byte>(b.workspace) + entries_at_); }
+  std::byte* packed(size_t leaf, const Bound& b, const Worker& w) const { return w.at<std::byte>(b.workspace) + packed_at_[leaf]; }
 
   PanelPlan p_;
   const TileHandlers& h_;
   std::vector<int> operand_;
   std::vector<int64_t> offset_;
-
- private:
-  int64_t scratch_ = 0, workspace_ = 0;
-  std::vector<std::unique_ptr<Bound>> bound_;
-};
-
-// Sums over the lanes of each target. The lists are packed once while they do not change: the entries that count, in the order in which they are read. A vector
-// holds the samples of one entry, or of two neighbours if it is wide enough.
-class LanePanel final : public PanelKernel {
- public:
-  LanePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)), run_(h_.panel[0]), wide_(h_.panel_lanes), width_(run_.width) {
-    const int64_t vector = width_ * 4, wide = vector * wide_.lanes;
-    const int64_t most = p_.targets * ((p_.lanes + wide_.lanes - 1) / wide_.lanes) * wide_.lanes;
-    counts_at_ = in_workspace(p_.targets * 4);
-    zero_test_at_ = in_scratch(zero_test_bytes()), lists_at_ = in_scratch(int64_t(p_.leaves.size() * sizeof(To)));
-    slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
-    sums_at_ = in_scratch(p_.totals * p_.targets * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
-    temps_at_ = in_scratch(p_.temps * kPanelUnits * wide);
-    for (const auto& s : p_.states) state_at_.push_back(in_scratch(s.rows * vector)), spread_at_.push_back(wide_.spread ? in_scratch(s.rows * wide) : 0);
-    for (size_t i = 0; i < p_.outputs.size(); ++i) output_at_.push_back(in_scratch(p_.targets * vector));
-
-    std::vector<char> in_main(p_.leaves.size(), 0);
-    for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] |= in.kind == PanelKind::number || in.indexed;
-    for (size_t i = 0; i < p_.leaves.size(); ++i) {
-      const PanelLeaf& leaf = p_.leaves[i];
-      PanelSlot main, after;
-      int64_t packed = -1;
-      switch (leaf.source) {
-        case Source::weight:
-          if (in_main[i]) packed = in_workspace(most * 4), main.l = main.u = wide_.lanes * 4;
-          after.n = after.u = stride(leaf.access, p_.target_axis) * 4;
-          break;
-        case Source::state:
-          if (leaf.index_access >= 0 || leaf.by_lane)
-            packed = in_workspace(most * 4), main.index_l = main.index_u = wide_.lanes * 4;
-          else if (stride(leaf.access, p_.target_axis) != 0)
-            main.n = wide, after.n = after.u = vector;
-          break;
-        case Source::literal: break;
-        case Source::temp: main.u = wide, after.u = vector; break;
-        case Source::total: after.n = after.u = p_.totals * vector; break;
-        case Source::output: after.n = after.u = vector; break;
-      }
-      main_slots_.push_back(main), after_slots_.push_back(after), packed_at_.push_back(packed);
-    }
-    for (PanelInstr& in : p_.main) {
-      if (p_.leaves[size_t(in.slot)].source == Source::state && packed_at_[size_t(in.slot)] >= 0) in.kind = PanelKind::picked;
-      in.indexed = false;
-    }
-    choose_kinds(p_.main, main_slots_, wide), choose_kinds(p_.after, after_slots_, vector);
-  }
-
-  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
-    const Bound* b = new_bound(operands, workspace);
-    const double points = double(p_.lanes) * double(p_.targets);
-    tasks.push_back({pack, b, 1, points * double(5 + p_.zeros.size())});
-    tasks.push_back({sum, b, (p_.samples + width_ - 1) / width_, points * 0.7});
-  }
-
-  int64_t tasks_once(std::span<const char> fixed) const override {
-    auto is_fixed = [&](int access) { return access < 0 || fixed[size_t(operand_[size_t(access)])]; };
-    auto list_is_fixed = [&](const PanelLeaf& leaf) { return is_fixed(leaf.source == Source::weight ? leaf.access : -1) && is_fixed(leaf.index_access); };
-    for (size_t i = 0; i < p_.leaves.size(); ++i)
-      if (packed_at_[i] >= 0 && !list_is_fixed(p_.leaves[i])) return 0;
-    for (const PanelPlan::Zero& z : p_.zeros)
-      if (z.rule == PanelPlan::Zero::Rule::weight && !list_is_fixed(z.leaf)) return 0;
-    return 1;
-  }
 
  private:
   struct To {
@@ -212,7 +175,7 @@ class LanePanel final : public PanelKernel {
 
   static void pack(const void* args, int64_t, int64_t, Worker& w) {
     const Bound& b = *static_cast<const Bound*>(args);
-    static_cast<const LanePanel*>(b.kernel)->pack(b, w);
+    b.kernel->pack(b, w);
   }
   void pack(const Bound& b, const Worker& w) const {
     std::byte* const base = w.at<std::byte>(b.workspace);
@@ -220,29 +183,79 @@ class LanePanel final : public PanelKernel {
     To* const all = reinterpret_cast<To*>(w.scratch + lists_at_);
     size_t packed = 0;
     for (size_t i = 0; i < p_.leaves.size(); ++i)
-      if (packed_at_[i] >= 0) all[packed++] = {list_of(p_.leaves[i], b, w), p_.leaves[i].source == Source::state, base + packed_at_[i]};
+      if (is_listed(i)) all[packed++] = {list_of(p_.leaves[i], b, w), is_listed_state(i), base + packed_at_[i]};
     const std::span<To> lists(all, packed);
-    const int32_t row = int32_t(width_ * wide_.lanes * 4);
+    int32_t* entry = reinterpret_cast<int32_t*>(base + entries_at_);
     ZeroTest is_zero(*this, b, w, zero_test_at_);
     for (int64_t n = 0; n < p_.targets; ++n) {
       counts[n] = 0;
       auto add = [&](int64_t lane) {
         for (To& to : lists) {
-          const int32_t offset = to.picks ? int32_t(to.list.index ? to.list.picked(n, lane, w.fault) : lane) * row : 0;
+          const int32_t offset = to.picks ? int32_t((to.list.index ? to.list.picked(n, lane, w.fault) : lane) * row_) : 0;
           const float number = to.picks ? 0 : to.list.number(n, lane, w.fault);
           std::memcpy(to.p, to.picks ? static_cast<const void*>(&offset) : &number, 4);
           to.p += 4;
         }
+        *entry++ = int32_t(lane);
       };
       int64_t last = 0;
       for (int64_t lane = 0; lane < p_.lanes; ++lane) {
         if (is_zero(n, lane)) continue;
         add(lane), ++counts[n], last = lane;
       }
-      for (int64_t i = counts[n]; i % wide_.lanes; ++i) add(last);  // fills the vector; the sums leave it out
+      for (int64_t i = counts[n]; i % together_; ++i) add(last);  // fills the vector; the sums leave it out
     }
   }
 
+  int64_t scratch_ = 0, workspace_ = 0, together_ = 1, row_ = 0, counts_at_ = 0, entries_at_ = 0, zero_test_at_ = 0, lists_at_ = 0;
+  std::vector<int64_t> packed_at_;
+  std::vector<std::unique_ptr<Bound>> bound_;
+};
+
+// Sums over the lanes of each target. The lists are packed once while they do not change: the entries that count, in the order in which they are read. A vector
+// holds the samples of one entry, or of two neighbours if it is wide enough.
+class LanePanel final : public PanelKernel {
+ public:
+  LanePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)), run_(h_.panel[0]), wide_(h_.panel_lanes), width_(run_.width) {
+    const int64_t vector = width_ * 4, wide = vector * wide_.lanes;
+    plan_lists(wide_.lanes, wide);
+    slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
+    sums_at_ = in_scratch(p_.totals * p_.targets * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
+    temps_at_ = in_scratch(p_.temps * kPanelUnits * wide);
+    for (const auto& s : p_.states) state_at_.push_back(in_scratch(s.rows * vector)), spread_at_.push_back(wide_.spread ? in_scratch(s.rows * wide) : 0);
+    for (size_t i = 0; i < p_.outputs.size(); ++i) output_at_.push_back(in_scratch(p_.targets * vector));
+
+    for (size_t i = 0; i < p_.leaves.size(); ++i) {
+      const PanelLeaf& leaf = p_.leaves[i];
+      PanelSlot main, after;
+      switch (leaf.source) {
+        case Source::weight:
+          main.l = main.u = wide_.lanes * 4;
+          after.n = after.u = stride(leaf.access, p_.target_axis) * 4;
+          break;
+        case Source::state:
+          if (!is_listed(i) && stride(leaf.access, p_.target_axis) != 0) main.n = wide, after.n = after.u = vector;
+          break;
+        case Source::literal: break;
+        case Source::temp: main.u = wide, after.u = vector; break;
+        case Source::total: after.n = after.u = p_.totals * vector; break;
+        case Source::output: after.n = after.u = vector; break;
+      }
+      main_slots_.push_back(main), after_slots_.push_back(after);
+    }
+    for (PanelInstr& in : p_.main)
+      if (is_listed_state(size_t(in.slot))) in.kind = PanelKind::picked;
+    choose_kinds(p_.main, main_slots_, wide), choose_kinds(p_.after, after_slots_, vector);
+  }
+
+  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
+    const Bound* b = new_bound(operands, workspace);
+    const double points = double(p_.lanes) * double(p_.targets);
+    add_pack_task(b, tasks);
+    tasks.push_back({sum, b, (p_.samples + width_ - 1) / width_, points * 0.7});
+  }
+
+ private:
   static void sum(const void* args, int64_t begin, int64_t end, Worker& w) {
     const Bound& b = *static_cast<const Bound*>(args);
     for (int64_t i = begin; i < end; ++i) static_cast<const LanePanel*>(b.kernel)->sum(b, i, w);
@@ -258,11 +271,11 @@ class LanePanel final : public PanelKernel {
       if (wide_.spread) wide_.spread(reinterpret_cast<const float*>(to), reinterpret_cast<float*>(w.scratch + spread_at_[i]), rows);
     }
     PanelSlot* const slots = make_slots(b, w);
-    const int32_t* const counts = reinterpret_cast<const int32_t*>(w.at<std::byte>(b.workspace) + counts_at_);
+    const int32_t* const counts = this->counts(b, w);
     float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
     float* const totals = reinterpret_cast<float*>(w.scratch + totals_at_);
     std::memset(sums, 0, size_t(p_.totals * p_.targets * wide));
-    PanelFrame frame{slots, sums, w.fault};
+    PanelFrame frame{slots, sums};
     for (int64_t n = 0, at = 0; n < p_.targets; ++n, frame.sums += p_.totals * (wide / 4)) {
       const int64_t count = (counts[n] + wide_.lanes - 1) / wide_.lanes;
       in_parts(count, [&](int64_t i, int64_t part) {
@@ -272,7 +285,7 @@ class LanePanel final : public PanelKernel {
       at += count;
     }
     wide_.fold(sums, totals, p_.totals * p_.targets);
-    const PanelFrame after{slots + p_.leaves.size(), nullptr, w.fault};
+    const PanelFrame after{slots + p_.leaves.size()};
     in_parts(p_.targets, [&](int64_t n, int64_t count) { run_.run(p_.after, after, n, 0, 0, count); });
     for (size_t i = 0; i < p_.outputs.size(); ++i) {
       const int64_t step = stride(p_.outputs[i], p_.sample_axis) * 4;
@@ -288,15 +301,15 @@ class LanePanel final : public PanelKernel {
     const int64_t vector = width_ * 4;
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
       const PanelLeaf& leaf = p_.leaves[i];
-      std::byte* const packed = packed_at_[i] >= 0 ? w.at<std::byte>(b.workspace) + packed_at_[i] : nullptr;
       switch (leaf.source) {
         case Source::weight:
-          main[i].p = packed;
+          if (is_listed(i)) main[i].p = packed(i, b, w);
           if (leaf.index_access < 0) after[i].p = address(b, w, leaf.access);
           break;
         case Source::state:
           after[i].p = w.scratch + state_at_[size_t(leaf.number)];
-          main[i].p = wide_.spread ? w.scratch + spread_at_[size_t(leaf.number)] : after[i].p, main[i].index = packed;
+          main[i].p = wide_.spread ? w.scratch + spread_at_[size_t(leaf.number)] : after[i].p;
+          if (is_listed(i)) main[i].offsets = reinterpret_cast<const int32_t*>(packed(i, b, w));
           break;
         case Source::literal: main[i].p = after[i].p = literal(leaf); break;
         case Source::temp: main[i].p = after[i].p = w.scratch + temps_at_ + leaf.number * kPanelUnits * vector * wide_.lanes; break;
@@ -311,130 +324,149 @@ class LanePanel final : public PanelKernel {
   PanelLanes wide_;
   int64_t width_;
   std::vector<PanelSlot> main_slots_, after_slots_;
-  std::vector<int64_t> packed_at_, state_at_, spread_at_, output_at_;
-  int64_t counts_at_ = 0, zero_test_at_ = 0, lists_at_ = 0, slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0;
+  std::vector<int64_t> state_at_, spread_at_, output_at_;
+  int64_t slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0;
 };
 
-// Sums over the samples for each lane and target: consecutive samples are in a vector. A unit is a group of targets; chunk by chunk it goes through the
-// samples, so that its targets find the sources' samples in the cache.
+// Sums over the samples for each entry: consecutive samples are in a vector. A unit has the samples of some chunks and the entries of some targets. It brings a
+// chunk's states into its scratch, where they stay in the cache while all entries read them. The units' totals are added at the end.
 class SamplePanel final : public PanelKernel {
  public:
   SamplePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)) {
     const PanelHandlers& whole = h_.panel[1];
     run_ = p_.samples % whole.width == 0 ? whole : h_.panel[0], width_ = run_.width;
-    const int64_t vector = width_ * 4;
-    // A multiple of a number with many divisors, for any number of threads.
-    constexpr int64_t kUnits = 12, kTargets = 8;
-    units_ = std::min(p_.targets, (p_.targets + kUnits * kTargets - 1) / (kUnits * kTargets) * kUnits);
-    slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
+    const int64_t vector = width_ * 4, vectors = p_.samples / width_;
+    int64_t rows = 0;
+    for (const auto& s : p_.states) rows += s.rows;
+    // Numbers of units with many divisors, for any number of threads.
+    constexpr int64_t kLeast = 12, kMost = 48, kChunk = 8 * kPanelUnits;
+    const int64_t fits = std::min(kStateBytes / (rows * vector), vectors / kLeast);
+    const int64_t chunk = std::clamp(fits / kPanelUnits * kPanelUnits, kPanelUnits, kChunk);
+    chunks_ = (vectors + chunk - 1) / chunk, parts_ = std::min(chunks_, kMost);
+    groups_ = std::min(p_.targets, (kLeast + parts_ - 1) / parts_), ends_ = std::min(p_.targets, kLeast);
+    pitch_ = std::min(chunk, vectors) * vector + 64;
+    plan_lists(1, pitch_);
+    slots_at_ = in_scratch(int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
     sums_at_ = in_scratch(p_.totals * vector), temps_at_ = in_scratch(p_.temps * kPanelUnits * vector);
-    const int64_t targets = (p_.targets + units_ - 1) / units_;
-    totals_at_ = in_scratch(targets * p_.lanes * p_.totals * 4), zeros_at_ = in_scratch(targets * p_.lanes), zero_test_at_ = in_scratch(zero_test_bytes());
-    for (const auto& s : p_.states) state_at_.push_back(in_workspace(s.rows * p_.samples * 4));
-    const int t = p_.target_axis, l = p_.lane_axis;
-    for (const PanelLeaf& leaf : p_.leaves) {
-      PanelSlot s, after;
+    for (const auto& s : p_.states) state_at_.push_back(in_scratch(s.rows * pitch_));
+    ended_at_ = in_scratch(p_.lanes * p_.totals * 4), totals_at_ = in_workspace(parts_ * totals());
+    for (size_t i = 0; i < p_.leaves.size(); ++i) {
+      const PanelLeaf& leaf = p_.leaves[i];
+      PanelSlot main, after;
       switch (leaf.source) {
-        case Source::weight: s.n = stride(leaf.access, t) * 4, s.l = stride(leaf.access, l) * 4, s.row = leaf.row * 4; break;
+        case Source::weight: main.l = 4; break;
         case Source::state:
-          s.row = p_.samples * 4, s.s = 4;
-          if (leaf.index_access < 0) s.n = stride(leaf.access, t) != 0 ? s.row : 0, s.l = leaf.by_lane ? s.row : 0;
+          main.s = 4, main.u = vector;
+          if (!is_listed(i) && stride(leaf.access, p_.target_axis) != 0) main.n = pitch_;
           break;
-        case Source::literal:
-        case Source::temp: break;
-        case Source::total: s.l = p_.totals * 4; break;
-        case Source::output: s.n = stride(leaf.access, t) * 4, s.l = stride(leaf.access, l) * 4; break;
+        case Source::literal: break;
+        case Source::temp: main.u = after.u = vector; break;
+        case Source::total: after.l = p_.totals * 4; break;
+        case Source::output: break;
       }
-      if (leaf.index_access >= 0) s.size = leaf.size, s.index_n = stride(leaf.index_access, t) * 8, s.index_l = stride(leaf.index_access, l) * 8;
-      after = s;
-      s.u = s.s * width_, after.u = s.l, after.index_u = s.index_l;
-      if (leaf.source == Source::temp) s.u = after.u = vector;
-      main_slots_.push_back(s), after_slots_.push_back(after);
+      if (leaf.source == Source::weight || leaf.source == Source::output)
+        after.n = stride(leaf.access, p_.target_axis) * 4, after.l = stride(leaf.access, p_.lane_axis) * 4;
+      if (leaf.source != Source::temp) after.u = after.l;
+      main_slots_.push_back(main), after_slots_.push_back(after);
     }
     choose_kinds(p_.main, main_slots_, vector), choose_kinds(p_.after, after_slots_, vector);
+    for (PanelInstr& in : p_.main)
+      if (is_listed_state(size_t(in.slot))) in.kind = PanelKind::row;
   }
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     const Bound* b = new_bound(operands, workspace);
-    const int64_t blocks = (p_.samples + kTransposeBlock - 1) / kTransposeBlock;
-    const double points = double(p_.lanes) * double(p_.targets) * double(p_.samples / width_);
-    tasks.push_back({transpose, b, int64_t(p_.states.size()) * blocks, double(p_.targets * kTransposeBlock) * 0.5});
-    tasks.push_back({sum, b, units_, points * 1.2 * double(p_.totals) / 6 / double(units_)});
+    const double entries = double(p_.lanes) * double(p_.targets), vectors = double(p_.samples / width_);
+    add_pack_task(b, tasks);
+    tasks.push_back({sum, b, parts_ * groups_, entries * vectors * 0.3 * double(p_.main.size()) / double(parts_ * groups_)});
+    tasks.push_back({end, b, ends_, entries * double(parts_ * p_.totals + int64_t(p_.after.size())) / double(ends_)});
   }
 
  private:
-  static void transpose(const void* args, int64_t begin, int64_t end, Worker& w) {
-    const Bound& b = *static_cast<const Bound*>(args);
-    static_cast<const SamplePanel*>(b.kernel)->transpose(b, begin, end, w);
-  }
-  void transpose(const Bound& b, int64_t begin, int64_t end, const Worker& w) const {
-    const int64_t samples = p_.samples, blocks = (samples + kTransposeBlock - 1) / kTransposeBlock;
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const PanelPlan::State& s = p_.states[size_t(unit / blocks)];
-      const int64_t first = unit % blocks * kTransposeBlock, count = std::min(kTransposeBlock, samples - first);
-      const int64_t step = stride(s.access, p_.sample_axis) * 4;
-      h_.load_transposed(w.at<std::byte>(b.workspace) + state_at_[size_t(unit / blocks)] + first * 4, samples * 4, address(b, w, s.access) + first * step, 4,
-                         step, s.rows, count);
-    }
-  }
+  int64_t totals() const { return most_entries() * p_.totals * 4; }  // bytes
 
   static void sum(const void* args, int64_t begin, int64_t end, Worker& w) {
     const Bound& b = *static_cast<const Bound*>(args);
     for (int64_t i = begin; i < end; ++i) static_cast<const SamplePanel*>(b.kernel)->sum(b, i, w);
   }
   void sum(const Bound& b, int64_t unit, Worker& w) const {
-    const int64_t begin = p_.targets * unit / units_, end = p_.targets * (unit + 1) / units_;
+    const int64_t part = unit / groups_, group = unit % groups_, vectors = p_.samples / width_;
+    const int64_t begin = p_.targets * group / groups_, end = p_.targets * (group + 1) / groups_;
     PanelSlot* const slots = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
-    PanelSlot* const after_slots = slots + p_.leaves.size();
-    std::copy(main_slots_.begin(), main_slots_.end(), slots), std::copy(after_slots_.begin(), after_slots_.end(), after_slots);
-    place(slots, b, w), place(after_slots, b, w);
+    std::copy(main_slots_.begin(), main_slots_.end(), slots), place(slots, true, b, w);
     float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
-    float* const totals = reinterpret_cast<float*>(w.scratch + totals_at_);
-    char* const zeros = reinterpret_cast<char*>(w.scratch + zeros_at_);
-    std::memset(totals, 0, size_t((end - begin) * p_.lanes * p_.totals * 4));
-    ZeroTest is_zero(*this, b, w, zero_test_at_);
-    for (int64_t n = begin; n < end; ++n)
-      for (int64_t lane = 0; lane < p_.lanes; ++lane) zeros[(n - begin) * p_.lanes + lane] = char(is_zero(n, lane));
-    const PanelFrame frame{slots, sums, w.fault};
-    for (int64_t first = 0; first < p_.samples; first += kSampleChunk)
+    std::memset(sums, 0, size_t(p_.totals * width_ * 4));
+    const int32_t* const counts = this->counts(b, w);
+    const int64_t first_entry = std::accumulate(counts, counts + begin, int64_t{0}), entries = std::accumulate(counts + begin, counts + end, int64_t{0});
+    float* const totals = totals_of(part, b, w);
+    std::memset(totals + first_entry * p_.totals, 0, size_t(entries * p_.totals * 4));
+    const PanelFrame frame{slots, sums};
+    for (int64_t chunk = chunks_ * part / parts_; chunk < chunks_ * (part + 1) / parts_; ++chunk) {
+      const int64_t first = vectors * chunk / chunks_, count = vectors * (chunk + 1) / chunks_ - first;
+      for (size_t i = 0; i < p_.states.size(); ++i) {
+        const int access = p_.states[i].access;
+        const int64_t step = stride(access, p_.sample_axis) * 4;
+        h_.load_transposed(w.scratch + state_at_[i], pitch_, address(b, w, access) + first * width_ * step, 4, step, p_.states[i].rows, count * width_);
+      }
+      int64_t entry = first_entry;
       for (int64_t n = begin; n < end; ++n)
-        for (int64_t lane = 0; lane < p_.lanes; ++lane) {
-          const int64_t entry = (n - begin) * p_.lanes + lane;
-          if (zeros[entry]) continue;
-          std::memset(sums, 0, size_t(p_.totals * width_ * 4));
-          in_parts(std::min(kSampleChunk, p_.samples - first) / width_,
-                   [&](int64_t at, int64_t count) { run_.run(p_.main, frame, n, lane, first + at * width_, count); });
-          for (int k = 0; k < p_.totals; ++k) totals[entry * p_.totals + k] += run_.total(sums + k * width_);
+        for (int64_t i = 0; i < counts[n]; ++i, ++entry) {
+          in_parts(count, [&](int64_t at, int64_t some) { run_.run(p_.main, frame, n, entry, at * width_, some); });
+          run_.add_totals(sums, totals + entry * p_.totals, p_.totals);
         }
-    for (int64_t n = begin; n < end; ++n) {
-      for (size_t i = 0; i < p_.leaves.size(); ++i)
-        if (p_.leaves[i].source == Source::total)
-          after_slots[i].p = reinterpret_cast<std::byte*>(totals + (n - begin) * p_.lanes * p_.totals + p_.leaves[i].number);
-      const PanelFrame after{after_slots, nullptr, w.fault};
-      in_parts(p_.lanes, [&](int64_t lane, int64_t count) { run_.run(p_.after, after, n, lane, 0, count); });
     }
   }
 
-  void place(PanelSlot* slots, const Bound& b, const Worker& w) const {
+  static void end(const void* args, int64_t begin, int64_t end, Worker& w) {
+    const Bound& b = *static_cast<const Bound*>(args);
+    for (int64_t i = begin; i < end; ++i) static_cast<const SamplePanel*>(b.kernel)->end(b, i, w);
+  }
+  void end(const Bound& b, int64_t unit, Worker& w) const {
+    const int64_t begin = p_.targets * unit / ends_, end = p_.targets * (unit + 1) / ends_;
+    PanelSlot* const slots = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
+    std::copy(after_slots_.begin(), after_slots_.end(), slots), place(slots, false, b, w);
+    const PanelFrame frame{slots};
+    const int32_t* const counts = this->counts(b, w);
+    const int32_t* const lanes = entry_lanes(b, w);
+    float* const ended = reinterpret_cast<float*>(w.scratch + ended_at_);
+    int64_t entry = std::accumulate(counts, counts + begin, int64_t{0});
+    for (int64_t n = begin; n < end; entry += counts[n], ++n) {
+      std::memset(ended, 0, size_t(p_.lanes * p_.totals * 4));
+      for (int64_t part = 0; part < parts_; ++part) {
+        const float* from = totals_of(part, b, w) + entry * p_.totals;
+        for (int64_t i = 0; i < counts[n]; ++i, from += p_.totals)
+          for (int64_t k = 0; k < p_.totals; ++k) ended[lanes[entry + i] * p_.totals + k] += from[k];
+      }
+      in_parts(p_.lanes, [&](int64_t lane, int64_t count) { run_.run(p_.after, frame, n, lane, 0, count); });
+    }
+  }
+
+  float* totals_of(int64_t part, const Bound& b, const Worker& w) const {
+    return reinterpret_cast<float*>(w.at<std::byte>(b.workspace) + totals_at_ + part * totals());
+  }
+
+  void place(PanelSlot* slots, bool main, const Bound& b, const Worker& w) const {
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
       const PanelLeaf& leaf = p_.leaves[i];
       switch (leaf.source) {
-        case Source::weight: slots[i].p = address(b, w, leaf.access); break;
-        case Source::state: slots[i].p = w.at<std::byte>(b.workspace) + state_at_[size_t(leaf.number)]; break;
+        case Source::weight: slots[i].p = main && is_listed(i) ? packed(i, b, w) : address(b, w, leaf.access); break;
+        case Source::state:
+          slots[i].p = w.scratch + state_at_[size_t(leaf.number)];
+          if (main && is_listed(i)) slots[i].offsets = reinterpret_cast<const int32_t*>(packed(i, b, w));
+          break;
         case Source::literal: slots[i].p = literal(leaf); break;
         case Source::temp: slots[i].p = w.scratch + temps_at_ + leaf.number * kPanelUnits * width_ * 4; break;
-        case Source::total: break;
+        case Source::total: slots[i].p = w.scratch + ended_at_ + leaf.number * 4; break;
         case Source::output: slots[i].p = address(b, w, leaf.access); break;
       }
-      if (leaf.index_access >= 0) slots[i].index = address(b, w, leaf.index_access);
     }
   }
 
   PanelHandlers run_;
-  int64_t width_ = 1, units_ = 1;
+  int64_t width_ = 1, chunks_ = 1, parts_ = 1, groups_ = 1, ends_ = 1, pitch_ = 0;  // a part has chunks of samples, a group has targets
   std::vector<PanelSlot> main_slots_, after_slots_;
   std::vector<int64_t> state_at_;
-  int64_t slots_at_ = 0, sums_at_ = 0, temps_at_ = 0, totals_at_ = 0, zeros_at_ = 0, zero_test_at_ = 0;
+  int64_t slots_at_ = 0, sums_at_ = 0, temps_at_ = 0, totals_at_ = 0, ended_at_ = 0;
 };
 
 }  // namespace

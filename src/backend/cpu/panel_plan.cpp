@@ -1,6 +1,7 @@
 #include "backend/cpu/panel_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -139,12 +140,27 @@ class PanelPlanner {
         if (along < 0 || by_lane < 0 || along + by_lane > 1) return false;
       }
     }
-    for (int n = 0; n < nodes(); ++n)
-      if (node(n).kind == Kind::reduce) total_[size_t(n)] = p_.totals++;
+    number_totals();
     emit(main, false), emit(after, true);
     find_zeros();
     return true;
   }
+
+  // Reductions that are only added to each other share a sum: the last addition is then read as their total.
+  void number_totals() {
+    auto only_added = [&](int n) { return n >= 0 && total_[size_t(n)] == kShared && uses_[size_t(n)] == 1; };
+    for (int n = 0; n < nodes(); ++n) {
+      const TileNode& x = node(n);
+      if (x.kind == Kind::reduce || (x.kind == Kind::elementwise && x.op == Op::add && only_added(x.in[0]) && only_added(x.in[1]))) total_[size_t(n)] = kShared;
+    }
+    for (int n = nodes() - 1; n >= 0; --n) {
+      int& total = total_[size_t(n)];
+      if (total == kShared) total = p_.totals++;
+      if (total >= 0 && node(n).kind == Kind::elementwise)
+        for (int in : {node(n).in[0], node(n).in[1]}) total_[size_t(in)] = total;
+    }
+  }
+  bool is_total(int n) const { return total_[size_t(n)] >= 0; }
 
   // A value that some weight can make 0 becomes a step. Entries are left out only if no result needs them.
   void find_zeros() {
@@ -183,10 +199,10 @@ class PanelPlanner {
   }
 
   // The slot of a value in memory, and how it is read. A sum's result has one value per sample, or one for all.
-  int slot_of(int n, bool late, PanelKind& kind) {
+  int slot_of(int n, PanelKind& kind) {
     const TileNode& x = node(n);
     kind = PanelKind::vector;
-    if (x.kind == Kind::reduce) {
+    if (is_total(n)) {
       if (p_.sums_samples) kind = PanelKind::number;
       if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::total, -1, total_[size_t(n)]});
     } else if (x.kind == Kind::literal) {
@@ -208,7 +224,8 @@ class PanelPlanner {
         }
       }
     } else {
-      int& temp = (late ? late_temp_ : temp_)[size_t(n)];
+      int& temp = temp_[size_t(n)];
+      if (temp < 0 && !free_.empty()) temp = free_.back(), free_.pop_back();
       if (temp < 0) temp = add_leaf({PanelLeaf::Source::temp, -1, p_.temps++});
       return temp;
     }
@@ -224,73 +241,101 @@ class PanelPlanner {
     return at->second;
   }
 
-  // Instructions for the needed nodes in order. Twice: the first time finds out which values are read after the current one has changed.
+  // The order of the main program's instructions: what uses the current value comes next, sums first, then what uses the latest value. So few values wait, and
+  // those that wait are short-lived.
+  std::vector<int> in_order(const std::vector<bool>& needed) const {
+    std::vector<int> left, order;
+    for (int n = 0; n < nodes(); ++n)
+      if (node(n).kind == Kind::reduce || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !fused(n))) left.push_back(n);
+    std::vector<int> when(size_t(nodes()), -1);
+    for (int n : left) when[size_t(n)] = kNotYet;
+    while (!left.empty()) {
+      size_t best = 0;
+      std::pair<int, bool> most{-2, false};
+      for (size_t i = 0; i < left.size(); ++i) {
+        const int n = left[i], in = node(n).in[0];
+        const bool sum = node(n).kind == Kind::reduce;
+        int latest = -1;
+        for (int operand : node(sum && fused(in) ? in : n).in)
+          if (operand >= 0) latest = std::max(latest, when[size_t(operand)]);
+        if (latest != kNotYet && std::pair(latest, sum) > most) most = {latest, sum}, best = i;
+      }
+      const int n = left[best];
+      when[size_t(n)] = node(n).kind == Kind::reduce ? -1 : int(order.size());
+      order.push_back(n), left.erase(left.begin() + std::ptrdiff_t(best));
+    }
+    return order;
+  }
+
+  // Instructions for the needed nodes. Twice: the first time counts how often a value is read after the current one has changed.
   void emit(const std::vector<bool>& needed, bool late) {
-    late_temp_.assign(size_t(nodes()), -1);
-    std::vector<bool> kept(size_t(nodes()), false);
+    std::vector<int> order;
+    if (!late) order = in_order(needed);
+    for (int n = 0; late && n < nodes(); ++n)
+      if (node(n).kind == Kind::store || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !is_total(n))) order.push_back(n);
+    temp_.assign(size_t(nodes()), -1), free_.clear();
+    std::vector<int> reads(size_t(nodes()), 0);
+    std::vector<PanelInstr>& out = late ? p_.after : p_.main;
     for (int pass = 0; pass < 2; ++pass) {
-      std::vector<PanelInstr>& out = late ? p_.after : p_.main;
-      out.clear();
       int current = -1;
+      auto write = [&](PanelCode code, PanelKind kind = PanelKind::vector, int slot = 0, int sum = 0) {
+        if (pass == 1) out.push_back({code, kind, slot, sum});
+      };
       auto read = [&](PanelCode code, int n, int sum = 0) {
-        if (node(n).kind == Kind::elementwise) kept[size_t(n)] = true;
+        const bool temp = node(n).kind == Kind::elementwise && !is_total(n);
+        if (pass == 0) {
+          reads[size_t(n)] += temp;
+          return;
+        }
         PanelKind kind;
-        const int slot = slot_of(n, late, kind);
-        out.push_back({code, kind, p_.leaves[size_t(slot)].index_access >= 0, false, slot, sum});
+        const int slot = slot_of(n, kind);
+        write(code, kind, slot, sum);
+        if (temp && --reads[size_t(n)] == 0) free_.push_back(slot);
       };
       auto bring = [&](int n) {
         if (current != n) read(PanelCode::load, n);
         current = n;
       };
-      auto fused = [&](int n) {  // a product that is only summed
-        return !late && node(n).kind == Kind::elementwise && node(n).op == Op::mul && uses_[size_t(n)] == 1;
+      // The current value and the other operand, whichever of the two is which.
+      auto both = [&](PanelCode code, PanelCode reversed, int a, int b, int sum = 0) {
+        if (current == b && current != a && reversed != PanelCode::load) return read(reversed, a, sum);
+        bring(a), read(code, b, sum);
       };
-      for (int n = 0; n < nodes(); ++n) {
+      for (int n : order) {
         const TileNode& x = node(n);
-        if (x.kind == Kind::elementwise && needed[size_t(n)] && !(only_summed(n) && fused(n))) {
+        const int a = x.in[0], b = x.in[1];
+        if (x.kind == Kind::reduce) {
+          const int sum = total_[size_t(n)];
+          if (fused(a))
+            both(PanelCode::sum_product, PanelCode::sum_product, node(a).in[0], node(a).in[1], sum);
+          else
+            bring(a), write(PanelCode::sum, PanelKind::vector, 0, sum);
+        } else if (x.kind == Kind::store) {
+          bring(a);
+          const int number = int(std::find(p_.outputs.begin(), p_.outputs.end(), x.access) - p_.outputs.begin());
+          if (pass == 1)
+            write(p_.sums_samples ? PanelCode::store_first : PanelCode::store, PanelKind::vector, add_leaf({PanelLeaf::Source::output, x.access, number}));
+        } else {
           PanelCode code = PanelCode::load;
           code_of(x.op, code);
-          const int a = x.in[0], b = x.in[1];
-          if (b < 0) {
-            bring(a);
-            out.push_back({code});
-          } else if (current == b && current != a && reversible(x.op)) {
-            read(reversed(x.op), a);
-          } else {
-            bring(a);
-            read(code, b);
-          }
+          if (b < 0)
+            bring(a), write(code);
+          else
+            both(code, reversible(x.op) ? reversed(x.op) : PanelCode::load, a, b);
           current = n;
-          if (kept[size_t(n)] && pass == 1) {
+          if (pass == 1 && reads[size_t(n)] > 0) {
             PanelKind kind;
-            out.push_back({PanelCode::store, PanelKind::vector, false, false, slot_of(n, late, kind)});
-          }
-        } else if (x.kind == Kind::reduce && !late) {
-          const int in = x.in[0];
-          if (fused(in)) {
-            const int a = node(in).in[0], b = node(in).in[1];
-            if (current == b && current != a) {
-              read(PanelCode::sum_product, a, total_[size_t(n)]);
-            } else {
-              bring(a);
-              read(PanelCode::sum_product, b, total_[size_t(n)]);
-            }
-          } else {
-            bring(in);
-            out.push_back({PanelCode::sum, PanelKind::vector, false, false, 0, total_[size_t(n)]});
-          }
-        } else if (x.kind == Kind::store && late) {
-          bring(x.in[0]);
-          if (pass == 1) {
-            const int number = int(std::find(p_.outputs.begin(), p_.outputs.end(), x.access) - p_.outputs.begin());
-            out.push_back({p_.sums_samples ? PanelCode::store_first : PanelCode::store, PanelKind::vector, false, false,
-                           add_leaf({PanelLeaf::Source::output, x.access, number})});
+            write(PanelCode::store, PanelKind::vector, slot_of(n, kind));
           }
         }
       }
     }
   }
 
+  // A product that is only summed.
+  bool fused(int n) const {
+    return node(n).kind == Kind::elementwise && node(n).op == Op::mul && uses_[size_t(n)] == 1 && only_summed(n);
+  }
   bool only_summed(int n) const {
     for (int m = n + 1; m < nodes(); ++m)
       for (int in : node(m).in)
@@ -298,10 +343,12 @@ class PanelPlanner {
     return false;
   }
 
+  static constexpr int kShared = -2, kNotYet = std::numeric_limits<int>::max();
+
   const TileGroup& g_;
   PanelPlan p_;
   std::vector<bool> late_;  // depends on a sum
-  std::vector<int> uses_, leaf_, temp_, late_temp_, total_;
+  std::vector<int> uses_, leaf_, temp_, free_, total_;
   std::map<std::tuple<int, int64_t, int64_t, int64_t>, int> states_;
 };
 

@@ -12,31 +12,28 @@ namespace ridge::cpu {
 inline constexpr int64_t kPanelUnits = 8;  // vectors that one instruction computes at a time
 
 enum class PanelCode : uint8_t { load, add, sub, sub_from, mul, div, div_into, neg, abs, sqrt, exp, tanh, sigmoid, sum, sum_product, store, store_first };
-// How an instruction's operand is read for the vectors that are computed together: one number or one vector for all of them, numbers or vectors at a stride,
-// or consecutive vectors; each also at an index. Picked vectors, only in vectors of lanes, are at byte offsets (i32) that are listed per lane.
-enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, picked };
+// How an instruction's operand is read for the vectors that are computed together: one number or one vector for all of them, numbers or vectors at a stride, or
+// consecutive vectors. Listed operands are at the byte offset (i32) that a list has for the lane: picked vectors each at the offset of a lane of their own, a
+// row's vectors consecutively at one lane's.
+enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, picked, row };
 
 // An instruction changes the current value x, or stores it, or adds it (times the operand) to sum number `sum`.
 struct PanelInstr {
   PanelCode code = PanelCode::load;
   PanelKind kind = PanelKind::vector;
-  bool indexed = false, one_index = false;  // one index for all vectors
   int slot = 0, sum = 0;
 };
 
-// Where an operand's vectors are: p + target · n + lane · l + sample · s + u · u for the u-th of the vectors that are computed together; strides in bytes. An
-// indexed operand adds index · row, where the index (i64) is at index + target · index_n + lane · index_l + u · index_u.
+// Where an operand's vectors are: p + target · n + lane · l + sample · s + u · u for the u-th of the vectors that are computed together; strides in bytes.
 struct PanelSlot {
   std::byte* p = nullptr;
   int64_t n = 0, l = 0, s = 0, u = 0;
-  const std::byte* index = nullptr;
-  int64_t index_n = 0, index_l = 0, index_u = 0, size = 0, row = 0;
+  const int32_t* offsets = nullptr;  // by lane, of a listed operand
 };
 
 struct PanelFrame {
   const PanelSlot* slots = nullptr;
   float* sums = nullptr;  // [sum][samples of a vector]
-  Fault* fault = nullptr;
   bool halves = false;  // vectors of two lanes: the last one's second lane is left out of the sums
 };
 
@@ -45,8 +42,8 @@ using PanelRun = void (*)(const std::vector<PanelInstr>& program, const PanelFra
 
 struct PanelHandlers {
   PanelRun run = nullptr;
-  float (*total)(const float*) = nullptr;  // over the samples of a vector
-  int64_t width = 1;                       // samples of a vector
+  void (*add_totals)(float* sums, float* totals, int64_t n) = nullptr;  // adds the samples of n sums to n totals, and clears the sums
+  int64_t width = 1;                                                    // samples of a vector
 };
 
 // Vectors of one or two lanes. Two lanes are interleaved: sample 0 of both, sample 1 of both, …; a number is a pair, and states are stored twice.

@@ -91,13 +91,6 @@ struct Functions {
   }
 };
 
-HWY_INLINE int64_t index_at(const PanelSlot& slot, const std::byte* p, Fault* fault) {
-  const int64_t i = *reinterpret_cast<const int64_t*>(p);
-  if (HWY_LIKELY(uint64_t(i) < uint64_t(slot.size))) return i;
-  fault->raise(i, slot.size);
-  return 0;
-}
-
 // Two lanes in a vector are interleaved.
 template <int kLanes, class D>
 HWY_INLINE hn::Vec<D> numbers_of(D d, const float* p) {
@@ -130,19 +123,6 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
     auto at = [&](int64_t bytes) HWY_ATTR { return reinterpret_cast<float*>(p + bytes); };
     // op(u, operand of vector u)
     auto each = [&](auto op) HWY_ATTR {
-      if (kLanes == 1 && in->indexed) {
-        const std::byte* index = slot.index + target * slot.index_n + lane * slot.index_l;
-        if (!in->one_index) {
-          const bool number = in->kind == PanelKind::number || in->kind == PanelKind::numbers;
-#pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) {
-            const float* from = at(index_at(slot, index + u * slot.index_u, frame.fault) * slot.row + u * slot.u);
-            op(u, number ? hn::Set(d, *from) : hn::LoadU(d, from));
-          }
-          return;
-        }
-        p += index_at(slot, index, frame.fault) * slot.row;
-      }
       switch (in->kind) {
         case PanelKind::number: {
           const V y = hn::Set(d, *at(0));
@@ -164,12 +144,13 @@ void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame
 #pragma GCC unroll 8
           for (int u = 0; u < kCount; ++u) op(u, hn::LoadU(d, at(u * slot.u)));
           break;
+        case PanelKind::row: p += slot.offsets[lane]; [[fallthrough]];
         case PanelKind::consecutive:
 #pragma GCC unroll 8
           for (int u = 0; u < kCount; ++u) op(u, hn::LoadU(d, at(u * kWidth * 4)));
           break;
         case PanelKind::picked: {
-          const int32_t* const offset = reinterpret_cast<const int32_t*>(slot.index + lane * slot.index_l);
+          const int32_t* const offset = slot.offsets + lane * kLanes;
 #pragma GCC unroll 8
           for (int u = 0; u < kCount; ++u) {
             const V first = hn::LoadU(d, at(offset[u * kLanes]));
@@ -250,13 +231,18 @@ void run_panel(const std::vector<PanelInstr>& program, const PanelFrame& frame, 
 }
 
 template <class D>
-float sum_of_lanes(const float* p) {
-  return hn::GetLane(hn::SumOfLanes(D(), hn::Load(D(), p)));
+void add_totals(float* sums, float* totals, int64_t n) {
+  const D d;
+  for (int64_t i = 0; i < n; ++i) {
+    float* const sum = sums + i * int64_t(hn::MaxLanes(d));
+    totals[i] += hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sum)));
+    hn::Store(hn::Zero(d), d, sum);
+  }
 }
 
 template <class D>
 PanelHandlers handlers_of() {
-  return {run_panel<D, 1>, sum_of_lanes<D>, int64_t(hn::MaxLanes(D()))};
+  return {run_panel<D, 1>, add_totals<D>, int64_t(hn::MaxLanes(D()))};
 }
 
 #if HWY_TARGET == HWY_AVX3
