@@ -84,7 +84,7 @@ TEST(Panel, SumsOverSamples) {
         test(lanes, samples, targets, targets + 2);
         if (HasFatalFailure()) return;
       }
-  test(2, 13808, 7, 9);     // large chunks
+  test(2, 13808, 7, 9);    // large chunks
   test(2, 6160, 7, 1200);  // several chunks a unit
 }
 

@@ -34,7 +34,7 @@ struct PanelSlot {
 struct PanelFrame {
   const PanelSlot* slots = nullptr;
   float* sums = nullptr;  // [sum][samples of a vector]
-  bool halves = false;  // vectors of two lanes: the last one's second lane is left out of the sums
+  bool halves = false;    // vectors of two lanes: the last one's second lane is left out of the sums
 };
 
 // Runs a program for `count` vectors (1 … kPanelUnits) from (target, lane, sample) on.
