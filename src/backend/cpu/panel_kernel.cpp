@@ -60,20 +60,29 @@ class PanelKernel : public Kernel {
   bool is_literal(const PanelLeaf& leaf) const { return leaf.source == Source::literal; }
   std::byte* literal(const PanelLeaf& leaf) const { return reinterpret_cast<std::byte*>(const_cast<float*>(&p_.literals[size_t(leaf.number)])); }
 
-  // How instructions read operands whose vectors are s.u apart.
-  static void choose_kinds(std::vector<PanelInstr>& program, const std::vector<PanelSlot>& slots, int64_t vector) {
+  // How instructions read operands whose vectors are u apart.
+  void choose_kinds(std::vector<PanelInstr>& program, const std::vector<PanelSlot>& slots, int64_t vector) const {
     for (PanelInstr& in : program) {
-      const PanelSlot& s = slots[size_t(in.slot)];
-      if (in.kind == PanelKind::number && s.u != 0) in.kind = PanelKind::numbers;
-      if (in.kind == PanelKind::vector && s.u != 0) in.kind = s.u == vector ? PanelKind::consecutive : PanelKind::vectors;
+      if (!has_operand(in.code)) continue;
+      const int64_t u = slots[size_t(in.slot)].u;
+      if (p_.leaves[size_t(in.slot)].source == Source::temp)
+        in.kind = PanelKind::kept;
+      else if (in.kind == PanelKind::number && u != 0)
+        in.kind = PanelKind::numbers;
+      else if (in.kind == PanelKind::vector && u != 0)
+        in.kind = u == vector ? PanelKind::consecutive : PanelKind::vectors;
     }
   }
 
-  // Parts of at most kPanelUnits, as equal as possible.
+  int64_t steps_bytes() const { return int64_t(std::max(p_.main.size(), p_.after.size()) * sizeof(PanelStep)); }
+  // Runs the last program for n vectors: first in parts of kPanelUnits, then of fewer. at(i): where vector i is.
   template <class F>
-  static void in_parts(int64_t n, const F& run) {
-    const int64_t parts = (n + kPanelUnits - 1) / kPanelUnits;
-    for (int64_t i = 0; i < parts; ++i) run(n * i / parts, n * (i + 1) / parts - n * i / parts);
+  void run_after(const PanelSlot* slots, PanelStep* steps, int64_t n, const F& at) const {
+    for (int64_t i = 0, part = kPanelUnits; i < n;) {
+      while (part > n - i) part /= 2;
+      h_.panel_after.make_ready(p_.after, slots, part, steps);
+      for (; part <= n - i; i += part) h_.panel_after.run(steps, at(i));
+    }
   }
 
   // A list's values: one number, or the place of one, at each lane and target.
@@ -137,27 +146,39 @@ class PanelKernel : public Kernel {
     std::byte* zero_;
   };
   // Entries are packed: those that count, target by target, in the order in which they are read, each list's numbers, or places of states, by themselves.
-  // Targets begin at a multiple of `together` entries; rows of states are `row` bytes apart.
-  void plan_lists(int64_t together, int64_t row) {
+  // Rows of states are `row` bytes apart. With sums by vector, `together` entries of a target share a vector, and each vector lists where its sums are; so
+  // vectors of several targets are computed at a time.
+  void plan_lists(int64_t row) { plan_lists(1, row, false); }
+  void plan_lists_by_vector(int64_t together, int64_t row) { plan_lists(together, row, true); }
+  void plan_lists(int64_t together, int64_t row, bool by_vector) {
     together_ = together, row_ = row;
     const int64_t most = most_entries();
-    counts_at_ = in_workspace(p_.targets * 4), entries_at_ = in_workspace(most * 4);
+    counts_at_ = in_workspace((p_.targets + 1) * 4), entries_at_ = in_workspace(p_.targets * p_.lanes * 4);
+    if (by_vector) into_at_ = in_workspace(most / together * 4);
     zero_test_at_ = in_scratch(int64_t(p_.zeros.size() * (sizeof(List) + 1))), lists_at_ = in_scratch(int64_t(p_.leaves.size() * sizeof(To)));
     std::vector<char> in_main(p_.leaves.size(), 0);
-    for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] = 1;
+    for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] |= has_operand(in.code);
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
       const PanelLeaf& leaf = p_.leaves[i];
-      const bool listed = in_main[i] && (leaf.source == Source::weight || (leaf.source == Source::state && (leaf.index_access >= 0 || leaf.by_lane)));
+      const bool by_target = by_vector && leaf.index_access < 0 && !leaf.by_lane && leaf.source == Source::state && stride(leaf.access, p_.target_axis) != 0;
+      const bool listed =
+          in_main[i] && (leaf.source == Source::weight || (leaf.source == Source::state && (leaf.index_access >= 0 || leaf.by_lane || by_target)));
       packed_at_.push_back(listed ? in_workspace(most * 4) : -1);
     }
   }
-  int64_t most_entries() const { return p_.targets * ((p_.lanes + together_ - 1) / together_) * together_; }
+  int64_t most_entries() const {
+    const int64_t vectors = p_.targets * ((p_.lanes + together_ - 1) / together_);
+    return (vectors + kPanelUnits - 1) / kPanelUnits * kPanelUnits * together_;
+  }
   bool is_listed(size_t leaf) const { return packed_at_[leaf] >= 0; }
   bool is_listed_state(size_t leaf) const { return is_listed(leaf) && p_.leaves[leaf].source == Source::state; }
   void add_pack_task(const Bound* b, std::vector<Task>& tasks) const {
     tasks.push_back({pack, b, 1, double(p_.lanes) * double(p_.targets) * double(5 + p_.zeros.size())});
   }
+  // By target; then the number of vectors.
   const int32_t* counts(const Bound& b, const Worker& w) const { return reinterpret_cast<const int32_t*>(w.at<std::byte>(b.workspace) + counts_at_); }
+  const int32_t* into(const Bound& b, const Worker& w) const { return reinterpret_cast<const int32_t*>(w.at<std::byte>(b.workspace) + into_at_); }
+  // [target][entry]
   const int32_t* entry_lanes(const Bound& b, const Worker& w) const { return reinterpret_cast<const int32_t*>(w.at<std::byte>(b.workspace) + entries_at_); }
   std::byte* packed(size_t leaf, const Bound& b, const Worker& w) const { return w.at<std::byte>(b.workspace) + packed_at_[leaf]; }
 
@@ -169,7 +190,7 @@ class PanelKernel : public Kernel {
  private:
   struct To {
     List list;
-    bool picks;
+    bool picks, by_target;
     std::byte* p;
   };
 
@@ -183,31 +204,50 @@ class PanelKernel : public Kernel {
     To* const all = reinterpret_cast<To*>(w.scratch + lists_at_);
     size_t packed = 0;
     for (size_t i = 0; i < p_.leaves.size(); ++i)
-      if (is_listed(i)) all[packed++] = {list_of(p_.leaves[i], b, w), is_listed_state(i), base + packed_at_[i]};
+      if (is_listed(i)) all[packed++] = {list_of(p_.leaves[i], b, w), is_listed_state(i), !p_.leaves[i].by_lane, base + packed_at_[i]};
     const std::span<To> lists(all, packed);
-    int32_t* entry = reinterpret_cast<int32_t*>(base + entries_at_);
+    int32_t* const entries = reinterpret_cast<int32_t*>(base + entries_at_);
     ZeroTest is_zero(*this, b, w, zero_test_at_);
     for (int64_t n = 0; n < p_.targets; ++n) {
       counts[n] = 0;
-      auto add = [&](int64_t lane) {
-        for (To& to : lists) {
-          const int32_t offset = to.picks ? int32_t((to.list.index ? to.list.picked(n, lane, w.fault) : lane) * row_) : 0;
-          const float number = to.picks ? 0 : to.list.number(n, lane, w.fault);
-          std::memcpy(to.p, to.picks ? static_cast<const void*>(&offset) : &number, 4);
-          to.p += 4;
-        }
-        *entry++ = int32_t(lane);
-      };
-      int64_t last = 0;
-      for (int64_t lane = 0; lane < p_.lanes; ++lane) {
-        if (is_zero(n, lane)) continue;
-        add(lane), ++counts[n], last = lane;
-      }
-      for (int64_t i = counts[n]; i % together_; ++i) add(last);  // fills the vector; the sums leave it out
+      for (int64_t lane = 0; lane < p_.lanes; ++lane)
+        if (!is_zero(n, lane)) entries[n * p_.lanes + counts[n]++] = int32_t(lane);
     }
+    auto add = [&](int64_t n, int64_t i) {
+      const int64_t lane = entries[n * p_.lanes + i];
+      for (To& to : lists) {
+        const int64_t row = to.list.index ? to.list.picked(n, lane, w.fault) : to.by_target ? n : lane;
+        const int32_t offset = int32_t(row * row_);
+        const float number = to.picks ? 0 : to.list.number(n, lane, w.fault);
+        std::memcpy(to.p, to.picks ? static_cast<const void*>(&offset) : &number, 4);
+        to.p += 4;
+      }
+    };
+    if (into_at_ < 0) {
+      for (int64_t n = 0; n < p_.targets; ++n)
+        for (int64_t i = 0; i < counts[n]; ++i) add(n, i);
+      return;
+    }
+    // Vectors of several targets take turns, so that additions do not wait for each other.
+    int32_t* const into = reinterpret_cast<int32_t*>(base + into_at_);
+    int64_t vectors = 0, last = -1;
+    for (int64_t first = 0; first < p_.targets; first += kPanelUnits) {
+      const int64_t end = std::min(first + kPanelUnits, p_.targets), most = *std::max_element(counts + first, counts + end);
+      for (int64_t i = 0; i < most; i += together_)
+        for (int64_t n = first; n < end; ++n) {
+          if (i >= counts[n]) continue;
+          for (int64_t k = 0; k < together_; ++k) add(n, std::min<int64_t>(i + k, counts[n] - 1));
+          into[vectors++] = int32_t((n * kPanelSums + (i + together_ > counts[n])) * p_.totals * row_), last = n;
+        }
+    }
+    for (; vectors % kPanelUnits; ++vectors) {  // fills the last call; nothing reads its sums
+      for (int64_t k = 0; k < together_; ++k) add(last, 0);
+      into[vectors] = int32_t(p_.targets * kPanelSums * p_.totals * row_);
+    }
+    counts[p_.targets] = int32_t(vectors);
   }
 
-  int64_t scratch_ = 0, workspace_ = 0, together_ = 1, row_ = 0, counts_at_ = 0, entries_at_ = 0, zero_test_at_ = 0, lists_at_ = 0;
+  int64_t scratch_ = 0, workspace_ = 0, together_ = 1, row_ = 0, counts_at_ = 0, entries_at_ = 0, into_at_ = -1, zero_test_at_ = 0, lists_at_ = 0;
   std::vector<int64_t> packed_at_;
   std::vector<std::unique_ptr<Bound>> bound_;
 };
@@ -216,12 +256,12 @@ class PanelKernel : public Kernel {
 // holds the samples of one entry, or of two neighbours if it is wide enough.
 class LanePanel final : public PanelKernel {
  public:
-  LanePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)), run_(h_.panel[0]), wide_(h_.panel_lanes), width_(run_.width) {
+  LanePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)), wide_(h_.panel_lanes), width_(wide_.handlers.width) {
     const int64_t vector = width_ * 4, wide = vector * wide_.lanes;
-    plan_lists(wide_.lanes, wide);
+    plan_lists_by_vector(wide_.lanes, wide);
     slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
-    sums_at_ = in_scratch(p_.totals * p_.targets * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
-    temps_at_ = in_scratch(p_.temps * kPanelUnits * wide);
+    sums_at_ = in_scratch(p_.totals * (p_.targets + 1) * kPanelSums * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
+    temps_at_ = in_scratch(p_.temps * kPanelUnits * wide), steps_at_ = in_scratch(steps_bytes());
     for (const auto& s : p_.states) state_at_.push_back(in_scratch(s.rows * vector)), spread_at_.push_back(wide_.spread ? in_scratch(s.rows * wide) : 0);
     for (size_t i = 0; i < p_.outputs.size(); ++i) output_at_.push_back(in_scratch(p_.targets * vector));
 
@@ -234,7 +274,7 @@ class LanePanel final : public PanelKernel {
           after.n = after.u = stride(leaf.access, p_.target_axis) * 4;
           break;
         case Source::state:
-          if (!is_listed(i) && stride(leaf.access, p_.target_axis) != 0) main.n = wide, after.n = after.u = vector;
+          if (stride(leaf.access, p_.target_axis) != 0) after.n = after.u = vector;
           break;
         case Source::literal: break;
         case Source::temp: main.u = wide, after.u = vector; break;
@@ -243,9 +283,9 @@ class LanePanel final : public PanelKernel {
       }
       main_slots_.push_back(main), after_slots_.push_back(after);
     }
-    for (PanelInstr& in : p_.main)
-      if (is_listed_state(size_t(in.slot))) in.kind = PanelKind::picked;
     choose_kinds(p_.main, main_slots_, wide), choose_kinds(p_.after, after_slots_, vector);
+    for (PanelInstr& in : p_.main)
+      if (has_operand(in.code) && is_listed_state(size_t(in.slot))) in.kind = PanelKind::picked;
   }
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
@@ -271,22 +311,14 @@ class LanePanel final : public PanelKernel {
       if (wide_.spread) wide_.spread(reinterpret_cast<const float*>(to), reinterpret_cast<float*>(w.scratch + spread_at_[i]), rows);
     }
     PanelSlot* const slots = make_slots(b, w);
-    const int32_t* const counts = this->counts(b, w);
     float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
-    float* const totals = reinterpret_cast<float*>(w.scratch + totals_at_);
-    std::memset(sums, 0, size_t(p_.totals * p_.targets * wide));
-    PanelFrame frame{slots, sums};
-    for (int64_t n = 0, at = 0; n < p_.targets; ++n, frame.sums += p_.totals * (wide / 4)) {
-      const int64_t count = (counts[n] + wide_.lanes - 1) / wide_.lanes;
-      in_parts(count, [&](int64_t i, int64_t part) {
-        frame.halves = i + part == count && counts[n] % wide_.lanes;
-        wide_.run(p_.main, frame, n, at + i, 0, part);
-      });
-      at += count;
-    }
-    wide_.fold(sums, totals, p_.totals * p_.targets);
-    const PanelFrame after{slots + p_.leaves.size()};
-    in_parts(p_.targets, [&](int64_t n, int64_t count) { run_.run(p_.after, after, n, 0, 0, count); });
+    std::memset(sums, 0, size_t(p_.totals * p_.targets * kPanelSums * wide));
+    PanelStep* const steps = reinterpret_cast<PanelStep*>(w.scratch + steps_at_);
+    wide_.handlers.make_ready(p_.main, slots, kPanelUnits, steps);
+    PanelPlace place{.sums = sums, .into = into(b, w)};
+    for (const int64_t vectors = counts(b, w)[p_.targets]; place.lane < vectors; place.lane += kPanelUnits) wide_.handlers.run(steps, place);
+    wide_.fold(sums, reinterpret_cast<float*>(w.scratch + totals_at_), p_.targets, p_.totals);
+    run_after(slots + p_.leaves.size(), steps, p_.targets, [](int64_t n) { return PanelPlace{.target = n}; });
     for (size_t i = 0; i < p_.outputs.size(); ++i) {
       const int64_t step = stride(p_.outputs[i], p_.sample_axis) * 4;
       h_.load_transposed(address(b, w, p_.outputs[i]) + first * step, step, w.scratch + output_at_[i], 4, vector, live, p_.targets);
@@ -320,12 +352,11 @@ class LanePanel final : public PanelKernel {
     return main;
   }
 
-  PanelHandlers run_;
   PanelLanes wide_;
   int64_t width_;
   std::vector<PanelSlot> main_slots_, after_slots_;
   std::vector<int64_t> state_at_, spread_at_, output_at_;
-  int64_t slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0;
+  int64_t slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0, steps_at_ = 0;
 };
 
 // Sums over the samples for each entry: consecutive samples are in a vector. A unit has the samples of some chunks and the entries of some targets. It brings a
@@ -333,21 +364,21 @@ class LanePanel final : public PanelKernel {
 class SamplePanel final : public PanelKernel {
  public:
   SamplePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)) {
-    const PanelHandlers& whole = h_.panel[1];
-    run_ = p_.samples % whole.width == 0 ? whole : h_.panel[0], width_ = run_.width;
+    const PanelSamples& whole = h_.panel_samples[1];
+    run_ = p_.samples % whole.handlers.width == 0 ? whole : h_.panel_samples[0], width_ = run_.handlers.width;
     const int64_t vector = width_ * 4, vectors = p_.samples / width_;
     int64_t rows = 0;
     for (const auto& s : p_.states) rows += s.rows;
     // Numbers of units with many divisors, for any number of threads.
     constexpr int64_t kLeast = 12, kMost = 48, kChunk = 8 * kPanelUnits;
     const int64_t fits = std::min(kStateBytes / (rows * vector), vectors / kLeast);
-    const int64_t chunk = std::clamp(fits / kPanelUnits * kPanelUnits, kPanelUnits, kChunk);
-    chunks_ = (vectors + chunk - 1) / chunk, parts_ = std::min(chunks_, kMost);
+    chunk_ = std::clamp(fits / kPanelUnits * kPanelUnits, kPanelUnits, kChunk);
+    chunks_ = (vectors + chunk_ - 1) / chunk_, parts_ = std::min(chunks_, kMost);
     groups_ = std::min(p_.targets, (kLeast + parts_ - 1) / parts_), ends_ = std::min(p_.targets, kLeast);
-    pitch_ = std::min(chunk, vectors) * vector + 64;
-    plan_lists(1, pitch_);
+    pitch_ = std::min(chunk_, vectors) * vector + 64;
+    plan_lists(pitch_);
     slots_at_ = in_scratch(int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
-    sums_at_ = in_scratch(p_.totals * vector), temps_at_ = in_scratch(p_.temps * kPanelUnits * vector);
+    sums_at_ = in_scratch(p_.totals * vector), temps_at_ = in_scratch(p_.temps * kPanelUnits * vector), steps_at_ = in_scratch(kParts * steps_bytes());
     for (const auto& s : p_.states) state_at_.push_back(in_scratch(s.rows * pitch_));
     ended_at_ = in_scratch(p_.lanes * p_.totals * 4), totals_at_ = in_workspace(parts_ * totals());
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
@@ -356,7 +387,7 @@ class SamplePanel final : public PanelKernel {
       switch (leaf.source) {
         case Source::weight: main.l = 4; break;
         case Source::state:
-          main.s = 4, main.u = vector;
+          main.u = vector;
           if (!is_listed(i) && stride(leaf.access, p_.target_axis) != 0) main.n = pitch_;
           break;
         case Source::literal: break;
@@ -371,7 +402,7 @@ class SamplePanel final : public PanelKernel {
     }
     choose_kinds(p_.main, main_slots_, vector), choose_kinds(p_.after, after_slots_, vector);
     for (PanelInstr& in : p_.main)
-      if (is_listed_state(size_t(in.slot))) in.kind = PanelKind::row;
+      if (has_operand(in.code) && is_listed_state(size_t(in.slot))) in.kind = PanelKind::row;
   }
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
@@ -400,9 +431,13 @@ class SamplePanel final : public PanelKernel {
     const int64_t first_entry = std::accumulate(counts, counts + begin, int64_t{0}), entries = std::accumulate(counts + begin, counts + end, int64_t{0});
     float* const totals = totals_of(part, b, w);
     std::memset(totals + first_entry * p_.totals, 0, size_t(entries * p_.totals * 4));
-    const PanelFrame frame{slots, sums};
+    PanelStep* steps[kParts];
+    for (int i = 0; i < kParts; ++i) {
+      steps[i] = reinterpret_cast<PanelStep*>(w.scratch + steps_at_ + i * steps_bytes());
+      run_.handlers.make_ready(p_.main, slots, int64_t{1} << i, steps[i]);
+    }
     for (int64_t chunk = chunks_ * part / parts_; chunk < chunks_ * (part + 1) / parts_; ++chunk) {
-      const int64_t first = vectors * chunk / chunks_, count = vectors * (chunk + 1) / chunks_ - first;
+      const int64_t first = chunk * chunk_, count = std::min(chunk_, vectors - first);
       for (size_t i = 0; i < p_.states.size(); ++i) {
         const int access = p_.states[i].access;
         const int64_t step = stride(access, p_.sample_axis) * 4;
@@ -411,7 +446,11 @@ class SamplePanel final : public PanelKernel {
       int64_t entry = first_entry;
       for (int64_t n = begin; n < end; ++n)
         for (int64_t i = 0; i < counts[n]; ++i, ++entry) {
-          in_parts(count, [&](int64_t at, int64_t some) { run_.run(p_.main, frame, n, entry, at * width_, some); });
+          PanelPlace place{.target = n, .lane = entry, .sums = sums};
+          for (int64_t done = 0, part = kParts - 1; done < count; done += int64_t{1} << part, place.sample = done * width_ * 4) {
+            while (int64_t{1} << part > count - done) --part;
+            run_.handlers.run(steps[part], place);
+          }
           run_.add_totals(sums, totals + entry * p_.totals, p_.totals);
         }
     }
@@ -425,7 +464,7 @@ class SamplePanel final : public PanelKernel {
     const int64_t begin = p_.targets * unit / ends_, end = p_.targets * (unit + 1) / ends_;
     PanelSlot* const slots = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
     std::copy(after_slots_.begin(), after_slots_.end(), slots), place(slots, false, b, w);
-    const PanelFrame frame{slots};
+    PanelStep* const steps = reinterpret_cast<PanelStep*>(w.scratch + steps_at_);
     const int32_t* const counts = this->counts(b, w);
     const int32_t* const lanes = entry_lanes(b, w);
     float* const ended = reinterpret_cast<float*>(w.scratch + ended_at_);
@@ -435,9 +474,9 @@ class SamplePanel final : public PanelKernel {
       for (int64_t part = 0; part < parts_; ++part) {
         const float* from = totals_of(part, b, w) + entry * p_.totals;
         for (int64_t i = 0; i < counts[n]; ++i, from += p_.totals)
-          for (int64_t k = 0; k < p_.totals; ++k) ended[lanes[entry + i] * p_.totals + k] += from[k];
+          for (int64_t k = 0; k < p_.totals; ++k) ended[lanes[n * p_.lanes + i] * p_.totals + k] += from[k];
       }
-      in_parts(p_.lanes, [&](int64_t lane, int64_t count) { run_.run(p_.after, frame, n, lane, 0, count); });
+      run_after(slots, steps, p_.lanes, [n](int64_t lane) { return PanelPlace{.target = n, .lane = lane}; });
     }
   }
 
@@ -462,11 +501,13 @@ class SamplePanel final : public PanelKernel {
     }
   }
 
-  PanelHandlers run_;
-  int64_t width_ = 1, chunks_ = 1, parts_ = 1, groups_ = 1, ends_ = 1, pitch_ = 0;  // a part has chunks of samples, a group has targets
+  static constexpr int kParts = 4;  // programs for 1, 2, 4 and kPanelUnits vectors
+
+  PanelSamples run_;
+  int64_t width_ = 1, chunk_ = 1, chunks_ = 1, parts_ = 1, groups_ = 1, ends_ = 1, pitch_ = 0;  // a part has chunks of samples, a group has targets
   std::vector<PanelSlot> main_slots_, after_slots_;
   std::vector<int64_t> state_at_;
-  int64_t slots_at_ = 0, sums_at_ = 0, temps_at_ = 0, totals_at_ = 0, ended_at_ = 0;
+  int64_t slots_at_ = 0, sums_at_ = 0, temps_at_ = 0, steps_at_ = 0, totals_at_ = 0, ended_at_ = 0;
 };
 
 }  // namespace

@@ -246,7 +246,7 @@ class PanelPlanner {
   std::vector<int> in_order(const std::vector<bool>& needed) const {
     std::vector<int> left, order;
     for (int n = 0; n < nodes(); ++n)
-      if (node(n).kind == Kind::reduce || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !fused(n))) left.push_back(n);
+      if (node(n).kind == Kind::reduce || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !fused(n) && !in_slope(n))) left.push_back(n);
     std::vector<int> when(size_t(nodes()), -1);
     for (int n : left) when[size_t(n)] = kNotYet;
     while (!left.empty()) {
@@ -257,7 +257,7 @@ class PanelPlanner {
         const bool sum = node(n).kind == Kind::reduce;
         int latest = -1;
         for (int operand : node(sum && fused(in) ? in : n).in)
-          if (operand >= 0) latest = std::max(latest, when[size_t(operand)]);
+          if (operand >= 0 && !in_slope(operand)) latest = std::max(latest, when[size_t(operand)]);
         if (latest != kNotYet && std::pair(latest, sum) > most) most = {latest, sum}, best = i;
       }
       const int n = left[best];
@@ -272,7 +272,7 @@ class PanelPlanner {
     std::vector<int> order;
     if (!late) order = in_order(needed);
     for (int n = 0; late && n < nodes(); ++n)
-      if (node(n).kind == Kind::store || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !is_total(n))) order.push_back(n);
+      if (node(n).kind == Kind::store || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !is_total(n) && !in_slope(n))) order.push_back(n);
     temp_.assign(size_t(nodes()), -1), free_.clear();
     std::vector<int> reads(size_t(nodes()), 0);
     std::vector<PanelInstr>& out = late ? p_.after : p_.main;
@@ -318,7 +318,9 @@ class PanelPlanner {
         } else {
           PanelCode code = PanelCode::load;
           code_of(x.op, code);
-          if (b < 0)
+          if (const int value = slope_of(n); value >= 0)
+            bring(value), write(PanelCode::slope);
+          else if (b < 0)
             bring(a), write(code);
           else
             both(code, reversible(x.op) ? reversed(x.op) : PanelCode::load, a, b);
@@ -329,7 +331,27 @@ class PanelPlanner {
           }
         }
       }
+      write(PanelCode::end);
     }
+  }
+
+  // The value v of v · (1 - v); -1: n is something else.
+  int slope_of(int n) const {
+    const TileNode& x = node(n);
+    if (x.kind != Kind::elementwise || x.op != Op::mul) return -1;
+    for (int i : {0, 1})
+      if (in_slope(x.in[i]) && node(x.in[i]).in[1] == x.in[1 - i]) return x.in[1 - i];
+    return -1;
+  }
+  // 1 - v, if all that is needed of it is v · (1 - v).
+  bool in_slope(int n) const {
+    const TileNode& x = node(n);
+    if (x.kind != Kind::elementwise || x.op != Op::sub || uses_[size_t(n)] != 1) return false;
+    if (node(x.in[0]).kind != Kind::literal || node(x.in[0]).value != 1) return false;
+    for (int m = n + 1; m < nodes(); ++m)
+      for (int i : {0, 1})
+        if (node(m).in[i] == n) return node(m).kind == Kind::elementwise && node(m).op == Op::mul && node(m).in[1 - i] == x.in[1];
+    return false;
   }
 
   // A product that is only summed.

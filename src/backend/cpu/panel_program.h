@@ -3,55 +3,96 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <vector>
-
-#include "threads/task.h"
+#include <span>
 
 namespace ridge::cpu {
 
 inline constexpr int64_t kPanelUnits = 8;  // vectors that one instruction computes at a time
 
-enum class PanelCode : uint8_t { load, add, sub, sub_from, mul, div, div_into, neg, abs, sqrt, exp, tanh, sigmoid, sum, sum_product, store, store_first };
+enum class PanelCode : uint8_t {
+  load,
+  add,
+  sub,
+  sub_from,
+  mul,
+  div,
+  div_into,
+  sum_product,
+  neg,
+  abs,
+  sqrt,
+  exp,
+  tanh,
+  sigmoid,
+  slope,
+  sum,
+  store,
+  store_first,
+  end
+};
+constexpr bool has_operand(PanelCode code) { return code <= PanelCode::sum_product; }
 // How an instruction's operand is read for the vectors that are computed together: one number or one vector for all of them, numbers or vectors at a stride, or
-// consecutive vectors. Listed operands are at the byte offset (i32) that a list has for the lane: picked vectors each at the offset of a lane of their own, a
-// row's vectors consecutively at one lane's.
-enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, picked, row };
+// consecutive vectors. Kept vectors are temporaries, the same wherever the program runs. Listed operands are at the byte offset that a list has for the lane:
+// picked vectors each at the offset of a lane of their own, a row's vectors consecutively at one lane's.
+enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, kept, picked, row };
+inline constexpr int kPanelCodes = int(PanelCode::end) + 1, kPanelKinds = int(PanelKind::row) + 1;
 
-// An instruction changes the current value x, or stores it, or adds it (times the operand) to sum number `sum`.
+// An instruction changes the current value x (slope: to x · (1 - x)), or stores it, or adds it (times the operand) to sum number `sum`. The last one is `end`.
 struct PanelInstr {
   PanelCode code = PanelCode::load;
   PanelKind kind = PanelKind::vector;
   int slot = 0, sum = 0;
 };
 
-// Where an operand's vectors are: p + target · n + lane · l + sample · s + u · u for the u-th of the vectors that are computed together; strides in bytes.
+// Where an operand's vectors are: p + target · n + lane · l + u · u for the u-th of the vectors that are computed together; strides in bytes. In sums over
+// samples, vectors also start at the first sample.
 struct PanelSlot {
   std::byte* p = nullptr;
-  int64_t n = 0, l = 0, s = 0, u = 0;
+  int64_t n = 0, l = 0, u = 0;
   const int32_t* offsets = nullptr;  // by lane, of a listed operand
 };
 
-struct PanelFrame {
-  const PanelSlot* slots = nullptr;
-  float* sums = nullptr;  // [sum][samples of a vector]
-  bool halves = false;    // vectors of two lanes: the last one's second lane is left out of the sums
+// An instruction with its operand's place, ready to run.
+struct PanelStep {
+  const void* run = nullptr;
+  PanelSlot slot;
+  int64_t sum = 0;  // in bytes
 };
 
-// Runs a program for `count` vectors (1 … kPanelUnits) from (target, lane, sample) on.
-using PanelRun = void (*)(const std::vector<PanelInstr>& program, const PanelFrame& frame, int64_t target, int64_t lane, int64_t sample, int64_t count);
+// Where a program runs.
+struct PanelPlace {
+  int64_t target = 0, lane = 0;
+  int64_t sample = 0;             // in bytes of a row of states
+  float* sums = nullptr;          // [sum][samples of a vector]
+  const int32_t* into = nullptr;  // by vector: byte offsets of the sums that it is added to
+};
 
+// Programs come in forms that differ in what the places of operands depend on, and are made ready for a number of vectors: 1, 2, 4 or kPanelUnits.
+enum class PanelForm : uint8_t {
+  lanes,    // each vector has a lane of its own, or two, and sums of its own; always kPanelUnits vectors
+  samples,  // vectors of samples of one lane; numbers depend on the lane only
+  after,    // with strides over targets and lanes; no sums
+};
 struct PanelHandlers {
-  PanelRun run = nullptr;
-  void (*add_totals)(float* sums, float* totals, int64_t n) = nullptr;  // adds the samples of n sums to n totals, and clears the sums
-  int64_t width = 1;                                                    // samples of a vector
+  void (*make_ready)(std::span<const PanelInstr> program, const PanelSlot* slots, int64_t vectors, PanelStep* steps) = nullptr;
+  void (*run)(const PanelStep* steps, const PanelPlace& place) = nullptr;
+  int64_t width = 1;  // samples of a vector
 };
+
+// Sums of a target by vector: of whole vectors, and of vectors of which only the first lane counts.
+inline constexpr int64_t kPanelSums = 2;
 
 // Vectors of one or two lanes. Two lanes are interleaved: sample 0 of both, sample 1 of both, …; a number is a pair, and states are stored twice.
 struct PanelLanes {
-  PanelRun run = nullptr;  // with the lane as number of the vector
+  PanelHandlers handlers;
   int64_t lanes = 1;
-  void (*spread)(const float* rows, float* twice, int64_t n) = nullptr;  // n vectors of samples; null for one lane
-  void (*fold)(const float* sums, float* totals, int64_t n) = nullptr;   // adds the lanes of n vectors
+  void (*spread)(const float* rows, float* twice, int64_t n) = nullptr;                  // n vectors of samples; null for one lane
+  void (*fold)(const float* sums, float* totals, int64_t targets, int64_t n) = nullptr;  // adds the kPanelSums and lanes of each target's n sums
+};
+
+struct PanelSamples {
+  PanelHandlers handlers;
+  void (*add_totals)(float* sums, float* totals, int64_t n) = nullptr;  // adds the samples of n sums to n totals, and clears the sums
 };
 
 }  // namespace ridge::cpu

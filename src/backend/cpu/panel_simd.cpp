@@ -1,4 +1,7 @@
 // Instructions of panel programs: the current value stays in registers from one to the next.
+#include <array>
+#include <utility>
+
 #include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -104,130 +107,166 @@ HWY_INLINE hn::Vec<D> numbers_of(D d, const float* p) {
   }
 }
 
-template <class D, int kCount, int kLanes>
-void run_vectors(const std::vector<PanelInstr>& program, const PanelFrame& frame, int64_t target, int64_t lane, int64_t sample) {
+// A step is a function that calls the next one, with the current value of kCount vectors in registers.
+template <class D, PanelForm form, int kLanes, int kCount>
+struct Machine {
   using V = hn::Vec<D>;
   using F = Functions<D>;
-  const D d;
-  constexpr int64_t kWidth = int64_t(hn::MaxLanes(D()));
-  V x[kCount];
+  using Step = void (*)(const PanelStep*, const PanelPlace*, V, V, V, V, V, V, V, V);
+  static constexpr int64_t kWidth = int64_t(hn::MaxLanes(D()));
+
+  static void make_ready(std::span<const PanelInstr> program, const PanelSlot* slots, PanelStep* steps) {
+    for (const PanelInstr& in : program)
+      *steps++ = {reinterpret_cast<const void*>(kSteps[size_t(int(in.code) * kPanelKinds + int(in.kind))]), slots[in.slot], in.sum * kWidth * 4};
+  }
+
+  static HWY_INLINE void next(const PanelStep* in, const PanelPlace* at, V x0, V x1, V x2, V x3, V x4, V x5, V x6, V x7) {
+    reinterpret_cast<Step>(in->run)(in, at, x0, x1, x2, x3, x4, x5, x6, x7);
+  }
+
+ private:
+  template <PanelKind kind>
+  static HWY_INLINE std::byte* place_of(const PanelStep& in, const PanelPlace& at) {
+    if constexpr (kind == PanelKind::kept || kind == PanelKind::picked) return in.slot.p;
+    if constexpr (form == PanelForm::after) return in.slot.p + at.target * in.slot.n + at.lane * in.slot.l;
+    if constexpr (kind == PanelKind::number || kind == PanelKind::numbers) return in.slot.p + at.lane * in.slot.l;
+    if constexpr (kind == PanelKind::vector) return in.slot.p;
+    return in.slot.p + at.sample + (kind == PanelKind::row ? in.slot.offsets[at.lane] : at.target * in.slot.n);
+  }
+
+  // op(u, operand of vector u)
+  template <PanelKind kind, class Op>
+  static HWY_INLINE void each(const PanelStep& in, const PanelPlace& at, const Op& op) {
+    const D d;
+    // Copies: stores of sums might change the originals.
+    const std::byte* const p = place_of<kind>(in, at);
+    const int32_t* const offsets = in.slot.offsets + at.lane * kLanes;
+    const int64_t stride = form == PanelForm::lanes ? kLanes * 4 : in.slot.u;
+    auto floats = [p](int64_t bytes) HWY_ATTR { return reinterpret_cast<const float*>(p + bytes); };
+    V all = hn::Zero(d);
+    if constexpr (kind == PanelKind::number) all = hn::Set(d, *floats(0));
+    if constexpr (kind == PanelKind::vector) all = hn::LoadU(d, floats(0));
 #pragma GCC unroll 8
-  for (int u = 0; u < kCount; ++u) x[u] = hn::Zero(d);
-  // The lanes of the last vector that are summed: of two, perhaps only the first.
-  const auto last = hn::Not(hn::And(hn::RebindMask(d, hn::TestBit(hn::Iota(hn::RebindToSigned<D>(), 0), hn::Set(hn::RebindToSigned<D>(), 1))),
-                                    hn::Gt(hn::Set(d, frame.halves ? 1.f : 0.f), hn::Zero(d))));
-  const PanelInstr* const end = program.data() + program.size();
-  for (const PanelInstr* in = program.data(); in != end; ++in) {
-    const PanelSlot& slot = frame.slots[in->slot];
-    std::byte* p = slot.p + target * slot.n + lane * slot.l + sample * slot.s;
-    auto at = [&](int64_t bytes) HWY_ATTR { return reinterpret_cast<float*>(p + bytes); };
-    // op(u, operand of vector u)
-    auto each = [&](auto op) HWY_ATTR {
-      switch (in->kind) {
-        case PanelKind::number: {
-          const V y = hn::Set(d, *at(0));
-#pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) op(u, y);
-          break;
-        }
-        case PanelKind::numbers:
-#pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) op(u, numbers_of<kLanes>(d, at(u * slot.u)));
-          break;
-        case PanelKind::vector: {
-          const V y = hn::LoadU(d, at(0));
-#pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) op(u, y);
-          break;
-        }
-        case PanelKind::vectors:
-#pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) op(u, hn::LoadU(d, at(u * slot.u)));
-          break;
-        case PanelKind::row: p += slot.offsets[lane]; [[fallthrough]];
-        case PanelKind::consecutive:
-#pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) op(u, hn::LoadU(d, at(u * kWidth * 4)));
-          break;
-        case PanelKind::picked: {
-          const int32_t* const offset = slot.offsets + lane * kLanes;
-#pragma GCC unroll 8
-          for (int u = 0; u < kCount; ++u) {
-            const V first = hn::LoadU(d, at(offset[u * kLanes]));
-            op(u, kLanes == 2 ? hn::OddEven(hn::LoadU(d, at(offset[u * kLanes + kLanes - 1])), first) : first);
-          }
-          break;
-        }
+    for (int u = 0; u < kCount; ++u) {
+      if constexpr (kind == PanelKind::number || kind == PanelKind::vector) op(u, all);
+      if constexpr (kind == PanelKind::numbers) op(u, numbers_of<kLanes>(d, floats(u * (form == PanelForm::lanes ? kLanes * 4 : stride))));
+      if constexpr (kind == PanelKind::vectors) op(u, hn::LoadU(d, floats(u * stride)));
+      if constexpr (kind == PanelKind::consecutive || kind == PanelKind::kept || kind == PanelKind::row) op(u, hn::LoadU(d, floats(u * kWidth * 4)));
+      if constexpr (kind == PanelKind::picked) {
+        const V first = hn::LoadU(d, floats(offsets[u * kLanes]));
+        op(u, kLanes == 2 ? hn::OddEven(hn::LoadU(d, floats(offsets[u * kLanes + kLanes - 1])), first) : first);
       }
-    };
-    auto binary = [&](auto op) HWY_ATTR { each([&](int u, V b) HWY_ATTR { x[u] = op(x[u], b); }); };
-    auto unary = [&](auto op) HWY_ATTR {
-#pragma GCC unroll 8
-      for (int u = 0; u < kCount; ++u) x[u] = op(x[u]);
-    };
-    // Two chains, in an order that depends on the count only.
-    auto add_to_sum = [&](V even, V odd) HWY_ATTR {
-      float* sum = frame.sums + in->sum * kWidth;
-      hn::Store(hn::Add(hn::Load(d, sum), hn::Add(even, odd)), d, sum);
-    };
-    switch (in->code) {
-      case PanelCode::load: binary([](V, V b) HWY_ATTR { return b; }); break;
-      case PanelCode::add: binary([](V a, V b) HWY_ATTR { return hn::Add(a, b); }); break;
-      case PanelCode::sub: binary([](V a, V b) HWY_ATTR { return hn::Sub(a, b); }); break;
-      case PanelCode::sub_from: binary([](V a, V b) HWY_ATTR { return hn::Sub(b, a); }); break;
-      case PanelCode::mul: binary([](V a, V b) HWY_ATTR { return hn::Mul(a, b); }); break;
-      case PanelCode::div: binary([](V a, V b) HWY_ATTR { return hn::Div(a, b); }); break;
-      case PanelCode::div_into: binary([](V a, V b) HWY_ATTR { return hn::Div(b, a); }); break;
-      case PanelCode::neg: unary([](V a) HWY_ATTR { return hn::Neg(a); }); break;
-      case PanelCode::abs: unary([](V a) HWY_ATTR { return hn::Abs(a); }); break;
-      case PanelCode::sqrt: unary([](V a) HWY_ATTR { return hn::Sqrt(a); }); break;
-      case PanelCode::exp: unary([](V a) HWY_ATTR { return F::exp(a); }); break;
-      case PanelCode::tanh: unary([](V a) HWY_ATTR { return F::tanh(a); }); break;
-      case PanelCode::sigmoid: unary([](V a) HWY_ATTR { return F::sigmoid(a); }); break;
-      case PanelCode::sum: {
-        V even = hn::Zero(d), odd = even;
-#pragma GCC unroll 8
-        for (int u = 0; u < kCount; ++u) {
-          const V term = kLanes == 2 && u == kCount - 1 ? hn::IfThenElseZero(last, x[u]) : x[u];
-          u % 2 ? odd = hn::Add(odd, term) : even = hn::Add(even, term);
-        }
-        add_to_sum(even, odd);
-        break;
-      }
-      case PanelCode::sum_product: {
-        V even = hn::Zero(d), odd = even;
-        each([&](int u, V b) HWY_ATTR {
-          V& to = u % 2 ? odd : even;
-          const V more = hn::MulAdd(x[u], b, to);
-          to = kLanes == 2 && u == kCount - 1 ? hn::IfThenElse(last, more, to) : more;
-        });
-        add_to_sum(even, odd);
-        break;
-      }
-      case PanelCode::store:
-#pragma GCC unroll 8
-        for (int u = 0; u < kCount; ++u) hn::StoreU(x[u], d, at(u * kWidth * 4));
-        break;
-      case PanelCode::store_first:
-#pragma GCC unroll 8
-        for (int u = 0; u < kCount; ++u) *at(u * slot.u) = hn::GetLane(x[u]);
-        break;
     }
   }
+
+  template <PanelCode code>
+  static HWY_INLINE V changed(V x, V y) {
+    if constexpr (code == PanelCode::load) return y;
+    if constexpr (code == PanelCode::add) return hn::Add(x, y);
+    if constexpr (code == PanelCode::sub) return hn::Sub(x, y);
+    if constexpr (code == PanelCode::sub_from) return hn::Sub(y, x);
+    if constexpr (code == PanelCode::mul) return hn::Mul(x, y);
+    if constexpr (code == PanelCode::div) return hn::Div(x, y);
+    if constexpr (code == PanelCode::div_into) return hn::Div(y, x);
+    if constexpr (code == PanelCode::neg) return hn::Neg(x);
+    if constexpr (code == PanelCode::abs) return hn::Abs(x);
+    if constexpr (code == PanelCode::sqrt) return hn::Sqrt(x);
+    if constexpr (code == PanelCode::exp) return F::exp(x);
+    if constexpr (code == PanelCode::tanh) return F::tanh(x);
+    if constexpr (code == PanelCode::sigmoid) return F::sigmoid(x);
+    if constexpr (code == PanelCode::slope) return hn::Mul(x, hn::Sub(F::value(1.f), x));
+    return x;
+  }
+
+  template <PanelCode code, PanelKind kind>
+  static void step(const PanelStep* in, const PanelPlace* at, V x0, V x1, V x2, V x3, V x4, V x5, V x6, V x7) {
+    const D d;
+    V x[8] = {x0, x1, x2, x3, x4, x5, x6, x7};
+    if constexpr (code == PanelCode::end) return;
+    if constexpr (code == PanelCode::store || code == PanelCode::store_first) {
+      std::byte* const p = place_of < form == PanelForm::after ? kind : PanelKind::kept > (*in, *at);
+      const int64_t stride = in->slot.u;
+#pragma GCC unroll 8
+      for (int u = 0; u < kCount; ++u)
+        code == PanelCode::store ? hn::StoreU(x[u], d, reinterpret_cast<float*>(p + u * kWidth * 4))
+                                 : void(*reinterpret_cast<float*>(p + u * stride) = hn::GetLane(x[u]));
+    } else if constexpr (code == PanelCode::sum || code == PanelCode::sum_product) {
+      std::byte* const sums = reinterpret_cast<std::byte*>(at->sums) + in->sum;
+      const int32_t* const into = form == PanelForm::lanes ? at->into + at->lane : nullptr;
+      V chain[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+      auto add = [&](int u, V y) HWY_ATTR {
+        auto more = [&](V sum) HWY_ATTR { return code == PanelCode::sum ? hn::Add(sum, x[u]) : hn::MulAdd(x[u], y, sum); };
+        if constexpr (form == PanelForm::lanes) {
+          float* const sum = reinterpret_cast<float*>(sums + into[u]);
+          hn::Store(more(hn::Load(d, sum)), d, sum);
+        } else {
+          chain[u % 4] = more(chain[u % 4]);
+        }
+      };
+      if constexpr (code == PanelCode::sum) {
+#pragma GCC unroll 8
+        for (int u = 0; u < kCount; ++u) add(u, x[u]);
+      } else {
+        each<kind>(*in, *at, add);
+      }
+      if constexpr (form != PanelForm::lanes) {
+        float* const sum = reinterpret_cast<float*>(sums);
+        hn::Store(hn::Add(hn::Load(d, sum), hn::Add(hn::Add(chain[0], chain[1]), hn::Add(chain[2], chain[3]))), d, sum);
+      }
+    } else if constexpr (has_operand(code)) {
+      each<kind>(*in, *at, [&](int u, V y) HWY_ATTR { x[u] = changed<code>(x[u], y); });
+    } else {
+#pragma GCC unroll 8
+      for (int u = 0; u < kCount; ++u) x[u] = changed<code>(x[u], x[u]);
+    }
+    next(in + 1, at, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
+  }
+
+  static constexpr bool occurs(PanelCode code, PanelKind kind) {
+    if (!has_operand(code)) return kind == PanelKind::vector;
+    if (code == PanelCode::sum_product && form == PanelForm::after) return false;
+    if (kind == PanelKind::number || kind == PanelKind::kept) return true;
+    if (form == PanelForm::lanes) return kind == PanelKind::numbers || kind == PanelKind::vector || kind == PanelKind::picked;
+    if (form == PanelForm::samples) return kind == PanelKind::consecutive || kind == PanelKind::row;
+    return kind < PanelKind::kept;
+  }
+  template <int i>
+  static constexpr Step step_of() {
+    constexpr PanelCode code = PanelCode(i / kPanelKinds);
+    constexpr PanelKind kind = PanelKind(i % kPanelKinds);
+    if constexpr (occurs(code, kind))
+      return step<code, kind>;
+    else
+      return nullptr;
+  }
+  template <int... i>
+  static constexpr std::array<Step, sizeof...(i)> all_steps(std::integer_sequence<int, i...>) {
+    return {step_of<i>()...};
+  }
+  static constexpr auto kSteps = all_steps(std::make_integer_sequence<int, kPanelCodes * kPanelKinds>());
+};
+
+template <class D, PanelForm form, int kLanes>
+void make_ready(std::span<const PanelInstr> program, const PanelSlot* slots, int64_t vectors, PanelStep* steps) {
+  if constexpr (form != PanelForm::lanes) {
+    switch (vectors) {
+      case 1: return Machine<D, form, kLanes, 1>::make_ready(program, slots, steps);
+      case 2: return Machine<D, form, kLanes, 2>::make_ready(program, slots, steps);
+      case 4: return Machine<D, form, kLanes, 4>::make_ready(program, slots, steps);
+    }
+  }
+  Machine<D, form, kLanes, 8>::make_ready(program, slots, steps);
 }
 
-template <class D, int kLanes>
-void run_panel(const std::vector<PanelInstr>& program, const PanelFrame& frame, int64_t target, int64_t lane, int64_t sample, int64_t count) {
-  switch (count) {
-    case 1: return run_vectors<D, 1, kLanes>(program, frame, target, lane, sample);
-    case 2: return run_vectors<D, 2, kLanes>(program, frame, target, lane, sample);
-    case 3: return run_vectors<D, 3, kLanes>(program, frame, target, lane, sample);
-    case 4: return run_vectors<D, 4, kLanes>(program, frame, target, lane, sample);
-    case 5: return run_vectors<D, 5, kLanes>(program, frame, target, lane, sample);
-    case 6: return run_vectors<D, 6, kLanes>(program, frame, target, lane, sample);
-    case 7: return run_vectors<D, 7, kLanes>(program, frame, target, lane, sample);
-    default: return run_vectors<D, 8, kLanes>(program, frame, target, lane, sample);
-  }
+template <class D>
+void run_steps(const PanelStep* steps, const PanelPlace& place) {
+  const hn::Vec<D> x = hn::Zero(D());
+  Machine<D, PanelForm::after, 1, 8>::next(steps, &place, x, x, x, x, x, x, x, x);  // all machines' steps begin alike
+}
+
+template <class D, PanelForm form, int kLanes>
+PanelHandlers handlers_of() {
+  return {make_ready<D, form, kLanes>, run_steps<D>, int64_t(hn::MaxLanes(D())) / kLanes};
 }
 
 template <class D>
@@ -241,8 +280,8 @@ void add_totals(float* sums, float* totals, int64_t n) {
 }
 
 template <class D>
-PanelHandlers handlers_of() {
-  return {run_panel<D, 1>, add_totals<D>, int64_t(hn::MaxLanes(D()))};
+PanelSamples vectors_of_samples() {
+  return {handlers_of<D, PanelForm::samples, 1>(), add_totals<D>};
 }
 
 #if HWY_TARGET == HWY_AVX3
@@ -253,23 +292,32 @@ void spread(const float* rows, float* twice, int64_t n) {
   }
 }
 
-void fold(const float* sums, float* totals, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const __m512 x = _mm512_loadu_ps(sums + 16 * i), both = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(totals + 8 * i), _mm512_cvtepi64_epi32(_mm512_castps_si512(both)));
-  }
+void fold(const float* sums, float* totals, int64_t targets, int64_t n) {
+  for (int64_t t = 0; t < targets; ++t, sums += kPanelSums * 16 * n)
+    for (int64_t i = 0; i < n; ++i, totals += 8) {
+      const __m512 x = _mm512_loadu_ps(sums + 16 * i), both = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
+      const __m512 all = _mm512_add_ps(both, _mm512_loadu_ps(sums + 16 * (n + i)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(totals), _mm512_cvtepi64_epi32(_mm512_castps_si512(all)));
+    }
 }
 
-PanelLanes vectors_of_lanes() { return {run_panel<Full, 2>, 2, spread, fold}; }
+PanelLanes vectors_of_lanes() { return {handlers_of<Full, PanelForm::lanes, 2>(), 2, spread, fold}; }
 #else
-void fold(const float* sums, float* totals, int64_t n) { __builtin_memcpy(totals, sums, size_t(n) * hn::MaxLanes(Eight()) * 4); }
+void fold(const float* sums, float* totals, int64_t targets, int64_t n) {
+  const int64_t bytes = n * int64_t(hn::MaxLanes(Eight())) * 4;
+  for (int64_t t = 0; t < targets; ++t) __builtin_memcpy(totals + t * bytes / 4, sums + t * kPanelSums * bytes / 4, size_t(bytes));
+}
 
-PanelLanes vectors_of_lanes() { return {run_panel<Eight, 1>, 1, nullptr, fold}; }
+PanelLanes vectors_of_lanes() { return {handlers_of<Eight, PanelForm::lanes, 1>(), 1, nullptr, fold}; }
 #endif
 
 }  // namespace
 
-void fill_panels(TileHandlers& t) { t.panel[0] = handlers_of<Eight>(), t.panel[1] = handlers_of<Full>(), t.panel_lanes = vectors_of_lanes(); }
+void fill_panels(TileHandlers& t) {
+  t.panel_lanes = vectors_of_lanes();
+  t.panel_samples[0] = vectors_of_samples<Eight>(), t.panel_samples[1] = vectors_of_samples<Full>();
+  t.panel_after = handlers_of<Eight, PanelForm::after, 1>();
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu

@@ -39,8 +39,9 @@ struct TileHandlers {
   TileHandler column_reduce[kTileReduces][kTileRegs] = {};                  // over the rows of a, into d[col]
   TileHandler update = nullptr;                                             // aux is a TileUpdate
   TileRandom random = nullptr;
-  PanelHandlers panel[2];  // with vectors of at most eight samples, with whole vectors
   PanelLanes panel_lanes;
+  PanelSamples panel_samples[2];  // with vectors of at most eight samples, with whole vectors
+  PanelHandlers panel_after;      // with vectors of at most eight samples
 };
 
 const TileHandlers& tile_handlers(IsaTier tier);
