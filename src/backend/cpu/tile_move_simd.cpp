@@ -273,26 +273,45 @@ void load_strided(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t
   }
 }
 
-// Transposes four by four in registers. Cache lines run along the rows, so each is used completely before the next.
+// Transposes blocks of four rows and four columns, kBlocks of them next to each other in a vector.
+template <int kBlocks>
+HWY_INLINE void transpose_blocks(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_col) {
+  const hn::FixedTag<float, 4> quarter;
+  const hn::FixedTag<float, 4 * kBlocks> d;
+  const hn::FixedTag<float, std::max(4, 2 * kBlocks)> half;
+  const hn::FixedTag<double, 2 * kBlocks> dd;
+  auto line = [&](int64_t k) HWY_ATTR {
+    auto at = [&](int64_t block) HWY_ATTR { return hn::LoadU(quarter, reinterpret_cast<const float*>(src + (k + 4 * block) * src_col)); };
+    if constexpr (kBlocks == 4)
+      return hn::Combine(d, hn::Combine(half, at(3), at(2)), hn::Combine(half, at(1), at(0)));
+    else if constexpr (kBlocks == 2)
+      return hn::Combine(d, at(1), at(0));
+    else
+      return at(0);
+  };
+  const auto a = line(0), b = line(1), e = line(2), f = line(3);
+  const auto ab0 = hn::BitCast(dd, hn::InterleaveLower(d, a, b)), ab1 = hn::BitCast(dd, hn::InterleaveUpper(d, a, b));
+  const auto ef0 = hn::BitCast(dd, hn::InterleaveLower(d, e, f)), ef1 = hn::BitCast(dd, hn::InterleaveUpper(d, e, f));
+  auto put = [&](int64_t k, auto v) HWY_ATTR { hn::StoreU(hn::BitCast(d, v), d, reinterpret_cast<float*>(dst + k * dst_row)); };
+  put(0, hn::InterleaveLower(dd, ab0, ef0)), put(1, hn::InterleaveUpper(dd, ab0, ef0));
+  put(2, hn::InterleaveLower(dd, ab1, ef1)), put(3, hn::InterleaveUpper(dd, ab1, ef1));
+}
+
+// Cache lines run along the rows, so each is used completely before the next. The last blocks overlap those before them.
 void load_transposed(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols) {
-  const hn::FixedTag<float, 4> d;
-  const hn::FixedTag<double, 2> dd;
-  const int64_t whole_rows = rows / 4 * 4, whole_cols = cols / 4 * 4;
-  for (int64_t c = 0; c < whole_cols; c += 4) {
-    for (int64_t r = 0; r < whole_rows; r += 4) {
-      const std::byte* p = src + r * 4 + c * src_col;
-      auto line = [&](int64_t k) HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const float*>(p + k * src_col)); };
-      auto a = line(0), b = line(1), e = line(2), f = line(3);
-      auto ab0 = hn::BitCast(dd, hn::InterleaveLower(d, a, b)), ab1 = hn::BitCast(dd, hn::InterleaveUpper(d, a, b));
-      auto ef0 = hn::BitCast(dd, hn::InterleaveLower(d, e, f)), ef1 = hn::BitCast(dd, hn::InterleaveUpper(d, e, f));
-      std::byte* q = dst + r * dst_row + c * 4;
-      auto put = [&](int64_t k, auto v) HWY_ATTR { hn::StoreU(hn::BitCast(d, v), d, reinterpret_cast<float*>(q + k * dst_row)); };
-      put(0, hn::InterleaveLower(dd, ab0, ef0)), put(1, hn::InterleaveUpper(dd, ab0, ef0));
-      put(2, hn::InterleaveLower(dd, ab1, ef1)), put(3, hn::InterleaveUpper(dd, ab1, ef1));
+  if (rows < 4 || cols < 4) return load_strided<DType::f32>(dst, dst_row, src, src_row, src_col, rows, cols);
+  constexpr int kBlocks = int(std::min<size_t>(4, hn::MaxLanes(hn::ScalableTag<float>()) / 4));
+  auto columns = [&](int64_t c, auto blocks) HWY_ATTR {
+    for (int64_t r = 0; r < rows; r += 4) {
+      const int64_t first = std::min(r, rows - 4);
+      transpose_blocks<decltype(blocks)::value>(dst + first * dst_row + c * 4, dst_row, src + first * 4 + c * src_col, src_col);
     }
-  }
-  if (whole_rows < rows) load_strided<DType::f32>(dst + whole_rows * dst_row, dst_row, src + whole_rows * src_row, src_row, src_col, rows - whole_rows, cols);
-  if (whole_cols < cols) load_strided<DType::f32>(dst + whole_cols * 4, dst_row, src + whole_cols * src_col, src_row, src_col, whole_rows, cols - whole_cols);
+  };
+  constexpr int kHalf = std::min(2, kBlocks);
+  int64_t c = 0;
+  for (; c + 4 * kBlocks <= cols; c += 4 * kBlocks) columns(c, std::integral_constant<int, kBlocks>());
+  for (; c + 4 * kHalf <= cols; c += 4 * kHalf) columns(c, std::integral_constant<int, kHalf>());
+  for (; c < cols; c += 4) columns(std::min(c, cols - 4), std::integral_constant<int, 1>());
 }
 
 template <DType t, bool kPerRow>
