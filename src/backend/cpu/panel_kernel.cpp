@@ -302,6 +302,9 @@ class LanePanel final : public PanelKernel {
   }
   void sum(const Bound& b, int64_t unit, Worker& w) const {
     const int64_t first = unit * width_, live = std::min<int64_t>(width_, p_.samples - first), vector = width_ * 4, wide = vector * wide_.lanes;
+    for (int access : p_.outputs)  // which are seldom in the cache
+      for (int64_t s = first; s < first + live; ++s)
+        for (int64_t at = 0; at < p_.targets * 4; at += 64) __builtin_prefetch(address(b, w, access) + s * stride(access, p_.sample_axis) * 4 + at, 1);
     for (size_t i = 0; i < p_.states.size(); ++i) {
       const int access = p_.states[i].access;
       const int64_t step = stride(access, p_.sample_axis) * 4, rows = p_.states[i].rows;
