@@ -222,8 +222,8 @@ HWY_INLINE void transpose4(const T* s0, const T* s1, const T* s2, const T* s3, i
 }
 
 template <class T>
-HWY_NOINLINE void pack_transposed(const T* src, int64_t column_stride, const PackArgs& p) {
-  const auto column = [=](int64_t i) { return src + i * column_stride; };
+HWY_NOINLINE void pack_transposed(const T* src, const PackArgs& p) {
+  const auto column = [&](int64_t i) { return src + p.column(p.first_column + i); };
   int64_t i = 0;
   for (; i + 4 <= p.live; i += 4) transpose4(column(i), column(i + 1), column(i + 2), column(i + 3), p.depth, p.dst + i, p.width);
   if (i < p.live) {  // an overlapping last group writes the same values again
@@ -245,11 +245,11 @@ HWY_NOINLINE void pack_rows(const T* src, int64_t k_stride, const PackArgs& p) {
 
 // Rows of four or more columns, in groups of four; the last group may overlap the previous one.
 template <class T>
-HWY_NOINLINE void pack_quads(const T* src, int64_t k_stride, const PackArgs& p) {
+HWY_NOINLINE void pack_quads(const T* src, const PackArgs& p) {
   const hn::Full128<float> d4;
   const int64_t last = p.live - 4;
   for (int64_t k = 0; k < p.depth; ++k) {
-    const T* s = src + k * k_stride;
+    const T* s = src + p.k(p.first_k + k);
     float* dst = p.dst + k * p.width;
     for (int64_t i = 0; i < last; i += 4) hn::StoreU(load_f32(d4, s + i), d4, dst + i);
     hn::StoreU(load_f32(d4, s + last), d4, dst + last);
@@ -284,21 +284,21 @@ void pack(const PackArgs& p) {
     for (int64_t k = 0; k < p.depth; ++k)
       for (int64_t i = p.live; i < p.width; ++i) p.dst[k * p.width + i] = 0;
   }
-  if (p.live < 4 || !p.column.regular() || !p.k.regular()) return pack_any(src, p);
-  const T* first = src + p.first_column * p.column.stride + p.first_k * p.k.stride;
-  if (p.column.stride == 1) {
-    if (p.live == p.width && p.width == 3 * kLanes) return pack_rows<T, 3>(first, p.k.stride, p);
-    if (p.live == p.width && p.width == 2 * kLanes) return pack_rows<T, 2>(first, p.k.stride, p);
-    if (p.live == p.width && p.width == kLanes) return pack_rows<T, 1>(first, p.k.stride, p);
+  const bool adjacent = p.column.regular() && p.column.stride == 1;
+  if (p.live < 4 || (!adjacent && !(p.k.regular() && p.k.stride == 1))) return pack_any(src, p);
+  if (!adjacent) return pack_transposed(src + p.first_k, p);
+  if (p.k.regular() && p.live == p.width) {
+    const T* first = src + p.first_column + p.first_k * p.k.stride;
+    if (p.width == 3 * kLanes) return pack_rows<T, 3>(first, p.k.stride, p);
+    if (p.width == 2 * kLanes) return pack_rows<T, 2>(first, p.k.stride, p);
+    if (p.width == kLanes) return pack_rows<T, 1>(first, p.k.stride, p);
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
     if constexpr (std::is_same_v<T, float>) {
-      if (p.live == p.width && p.width < kLanes) return pack_narrow(first, p.k.stride, p);
+      if (p.width < kLanes) return pack_narrow(first, p.k.stride, p);
     }
 #endif
-    return pack_quads(first, p.k.stride, p);
   }
-  if (p.k.stride == 1) return pack_transposed(first, p.column.stride, p);
-  pack_any(src, p);
+  pack_quads(src + p.first_column, p);
 }
 
 template <class T>
