@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "step/compiled_step.h"
+#include "step/step_work.h"
 
 namespace ridge {
 
@@ -27,6 +28,7 @@ RunNeeds ModuleRun::module_needs(const config::Resolved& s, const RunOptions& o,
   needs.step = step_options(s), needs.step.seed = o.seed;
   const auto traced = std::make_shared<const StepModel>(step_model(model, batch));
   parameters = traced->parameters, needs.parameters = parameter_count();
+  needs.work = step_work(*traced);
   needs.fill = [this](size_t i, std::span<float> values) { std::memcpy(values.data(), weights_[i].tensor->data(), values.size_bytes()); };
   needs.make_step = [this, traced](const StepOptions& options) {
     own_step_.reset();  // free its programs before compiling others

@@ -90,6 +90,7 @@ struct RunNeeds {
   int64_t batch = 0;                           // samples per step
   int64_t steps = 0;                           // of the whole run; 0: unknown
   int64_t parameters = 0;                      // numbers, as the step holds them
+  StepWork work = {};                          // of a step, for choose_device()
   int copies = 3;                              // of the parameters on the host, for checkpoints of a device with its own memory
   int64_t program_bytes = int64_t(6) << 20;    // rough heap use of compiled programs; replaced by the actual use once they exist
   int64_t data_bytes = 0;                      // of mapped data

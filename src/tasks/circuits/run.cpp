@@ -36,7 +36,6 @@ class CircuitRun final : public ModuleRun {
     seed(o.seed);
     net_ = std::make_shared<CircuitNet>(make_net(s, *series_));
     weights_ = ridge::parameters(*net_);
-    const SeriesForm& f = series_->form();
     trainer.schedule = schedule_of(s, steps, kCircuitsName), read_intervals(s, trainer);
     checked_product(kCircuitsName, "sequences", {{"steps", steps}, {"batch", batch_}});
     train_ = training_series(*series_, batch_, o.seed);
@@ -47,10 +46,7 @@ class CircuitRun final : public ModuleRun {
     auto loss = [net = net_](bool training) { return [=](const std::vector<Tensor>& batch) { return net->loss(batch, training); }; };
     RunNeeds needs = module_needs(s, o, kCircuitsName, Step(weights_, {}, loss(true), loss(false)), specs);
     needs.steps = steps, needs.train = train_.get(), needs.validation = validation_.get();
-    StepWork work;  // a rough estimate: a loop of a few kernels per step, forward and backward
-    work.flops = 6 * double(needs.parameters) * double(batch_ * f.length), work.bytes = 40 * double(needs.parameters) + 400 * double(batch_ * f.length);
-    work.launches = 12 * double(f.length) + 20, work.transfer_bytes = 8 * double(batch_ * f.length) * double(f.inputs.size() + f.outputs.size());
-    planner.choose_device(work, {});
+    planner.choose_device(needs.work, {});
     planner.plan(needs);
     describe(s, planner);
   }
