@@ -54,6 +54,7 @@ class Resolved {
   T get(std::string_view name) const;
 
   const Setting& setting(std::string_view name) const;               // the one in effect
+  std::string origin(std::string_view name) const;                   // its source; of a line of a run's config.yaml, the source recorded there
   const std::vector<Setting>& history(std::string_view name) const;  // all, weakest first
   const std::vector<Setting>& history(const Key& key) const;         // of this row of the table
 
@@ -64,7 +65,7 @@ class Resolved {
   const std::vector<Note>& notes() const { return notes_; }                         // settings that were accepted but have no effect
   const std::vector<std::string>& files() const { return files_; }                  // the files read, weakest first
   void replace(std::string_view name, std::string_view value, std::string source);  // with a value that the run determined itself
-  void keep_paths();                                                                // makes local data, tokenizer and init_from paths absolute
+  void keep_paths();                                                                // makes local data, tokenizer, init_from and wiring paths absolute
   void keep_sources(const std::filesystem::path& run);                              // settings from the run's config.yaml get the source recorded there
   std::string to_yaml() const;                                                      // every key with its source as a comment; parses back to the same values
 

@@ -1,6 +1,5 @@
 #include <cstdlib>
 #include <fstream>
-#include <map>
 
 #include <fmt/core.h>
 
@@ -12,6 +11,18 @@ namespace ridge::config {
 namespace {
 
 constexpr std::string_view kBeforeSource = "  # ";  // in a run's config.yaml
+
+// Where the value on a line of a run's config.yaml came from; empty: `source` is not such a line.
+std::string recorded_source(const std::string& source) {
+  const size_t colon = source.rfind(':');
+  if (colon == source.npos || std::filesystem::path(source.substr(0, colon)).filename() != "config.yaml") return {};
+  std::ifstream in(source.substr(0, colon));
+  std::string line;
+  for (int64_t number = std::atoll(source.c_str() + colon + 1); number > 0; --number)
+    if (!std::getline(in, line)) return {};
+  const size_t comment = line.rfind(kBeforeSource);
+  return comment == line.npos ? std::string() : line.substr(comment + kBeforeSource.size());
+}
 
 [[noreturn]] void wrong_type(std::string_view name, const Resolved& resolved, std::string_view asked) {
   fail(ErrorCode::internal, "[config] '{}' is {}, not a {}", name, resolved.get<std::string>(name), asked);
@@ -27,6 +38,11 @@ const std::vector<Setting>& Resolved::history(std::string_view name) const {
 const std::vector<Setting>& Resolved::history(const Key& key) const { return history_[size_t(&key - keys().data())]; }
 
 const Setting& Resolved::setting(std::string_view name) const { return history(name).back(); }
+
+std::string Resolved::origin(std::string_view name) const {
+  const std::string &source = setting(name).source, recorded = recorded_source(source);
+  return recorded.empty() ? source : recorded;
+}
 
 template <>
 std::string Resolved::get(std::string_view name) const {
@@ -114,7 +130,7 @@ void Resolved::keep_paths() {
     return ignored ? text : whole.lexically_normal().string();
   };
   for (size_t i = 0; i < keys().size(); ++i) {
-    if (keys()[i].name != "data" && keys()[i].name != "tokenizer" && keys()[i].name != "init_from") continue;
+    if (keys()[i].name != "data" && keys()[i].name != "tokenizer" && keys()[i].name != "init_from" && keys()[i].name != "wiring") continue;
     Value& value = history_[i].back().value;
     if (const auto* text = value.as<std::string>()) value = Value(from_root(*text));
     if (const auto* items = value.as<std::vector<std::string>>()) {
@@ -133,18 +149,10 @@ bool is_of_run(const std::string& source, const std::filesystem::path& run) {
 }
 
 void Resolved::keep_sources(const std::filesystem::path& run) {
-  std::map<std::string, std::vector<std::string>> files;
   for (std::vector<Setting>& history : history_) {
     std::string& source = history.back().source;
     if (!is_of_run(source, run)) continue;
-    const size_t colon = source.rfind(':');
-    auto [lines, fresh] = files.try_emplace(source.substr(0, colon));
-    if (fresh)
-      for (std::ifstream in(lines->first); in.good();) std::getline(in, lines->second.emplace_back());
-    const size_t number = size_t(std::atoll(source.c_str() + colon + 1));  // from 1
-    if (number < 1 || number > lines->second.size()) continue;
-    const std::string& line = lines->second[number - 1];
-    if (const size_t comment = line.rfind(kBeforeSource); comment != line.npos) source = line.substr(comment + kBeforeSource.size());
+    if (std::string recorded = recorded_source(source); !recorded.empty()) source = std::move(recorded);
   }
 }
 

@@ -21,8 +21,8 @@ void note_unused(const config::Resolved& settings, std::string_view command, std
 
 bool is_asked(const config::Resolved& settings, std::string_view key) {
   const config::Setting& setting = settings.setting(key);
-  return setting.source != "default" && !setting.source.starts_with("preset ") && !setting.source.starts_with("spec ") &&
-         setting.value != settings.history(key).front().value;
+  const std::string origin = settings.origin(key);
+  return origin != "default" && !origin.starts_with("preset ") && !origin.starts_with("spec ") && setting.value != settings.history(key).front().value;
 }
 
 std::vector<std::string> named_data(const config::Resolved& s) {

@@ -14,6 +14,7 @@
 #include "machine/machine.h"
 #include "machine/precision.h"
 #include "measure/default_team.h"
+#include "train/checkpoint.h"
 #include "train/parts.h"
 #include "train/step_time.h"
 #include "train/train_text.h"
@@ -93,6 +94,13 @@ void PlannedRun::count_driver() {
 void RunPlanner::read_earlier() {
   if (o_.resume) earlier_ = newest_state(o_.folder);
   if (earlier_) run_.steps_done = earlier_->step.attempted;
+}
+
+std::string RunPlanner::earlier_text(const std::string& file) const {
+  std::vector<std::string> ignored;
+  if (!earlier_) return {};
+  const std::optional<StoredCheckpoint> stored = CheckpointStore(o_.folder / "checkpoints").newest(ignored);
+  return stored && stored->texts.contains(file) ? stored->texts.at(file) : std::string();
 }
 
 void RunPlanner::refuse_finished_run(int64_t steps, const char* length_key) {
@@ -518,7 +526,7 @@ Schedule schedule_of(const config::Resolved& s, int64_t steps, const char* task)
   schedule.lr = s.get<std::optional<double>>("lr").value_or(1e-3);
   schedule.min_lr = s.get<std::optional<double>>("min_lr").value_or(schedule.lr / 10);
   if (schedule.min_lr > schedule.lr) {
-    if (!s.setting("min_lr").source.starts_with("preset"))
+    if (!s.origin("min_lr").starts_with("preset"))
       fail(ErrorCode::usage, "[{}] min_lr={:g} is above lr={:g}, from which the rate falls; use a smaller one, or leave min_lr out", task, schedule.min_lr,
            schedule.lr);
     schedule.min_lr = schedule.lr / 10;  // the preset's min_lr belongs to the preset's lr

@@ -110,6 +110,7 @@ class RunPlanner {
   // The state of the run being resumed; empty: a new run.
   void read_earlier();
   const std::optional<RunState>& earlier() const { return earlier_; }
+  std::string earlier_text(const std::string& file) const;  // of the checkpoint being resumed; empty: there is none
   // ErrorCode::usage if the run being resumed has nothing left to do. A run killed after its last step still needs its summary, so it is allowed.
   // `length_key`: the setting that says how long a run is.
   void refuse_finished_run(int64_t steps, const char* length_key = "steps");

@@ -21,6 +21,14 @@ class CircuitTask : public TaskTest {
  protected:
   CircuitTask() : TaskTest(kCircuitsName) {}
 
+  // The settings of a run in that folder, and `words`, as --resume and --config read them.
+  config::Resolved settings_of(const std::string& run, std::vector<std::string> words) const {
+    config::Sources sources;
+    sources.task = config::task_bit(kCircuitsName), sources.working_folder.reset(), sources.files = {folder_ / (run + "/config.yaml")};
+    sources.words = std::move(words);
+    return config::resolve(sources);
+  }
+
   static double figure(const RunSummary& s, std::string_view name) {
     for (const auto& [what, value] : s.test)
       if (what == name) return value;
@@ -136,6 +144,60 @@ TEST_F(CircuitTask, SettingsWithoutEffectAreRefused) {
   EXPECT_TRUE(mentions(error({"horizon=3"}), "horizon=3 (command line) has no effect on data=irregular; it is for tables"));
   EXPECT_TRUE(mentions(error({"time=none", "time_scale=2"}), "time_scale=2 (command line) has no effect on a model that does not see the time"));
   train({"preset=irregular", "length=4", "units=4", "batch=4", "steps=1", "warmup=0", "cell=lstm", "mode=default", "solver=auto"}, s);  // defaults are harmless
+}
+
+// A resumed run, and a new one with the same file of settings, has the model of the run, whatever its preset sets that the model does not use.
+TEST_F(CircuitTask, SettingsOfARunGiveItsModel) {
+  std::string rows = "a,b\n";
+  for (int i = 0; i < 60; ++i) rows += fmt::format("{},{}\n", i % 7, i % 5);
+  test::write_text(folder_ / "t.csv", rows);
+  const std::string table = "data=" + (folder_ / "t.csv");
+  for (const std::string cell : {"cfc", "ltc", "eltc", "ctrnn", "node", "ctgru", "lstm", "gru", "mingru"})
+    for (const std::string preset : {"xor", "irregular", "walker", "table"})
+      for (const std::string wiring : {"", "wiring=auto:12,2"}) {
+        if (!wiring.empty() && (cell == "ctgru" || cell == "lstm" || cell == "gru" || cell == "mingru")) continue;
+        SCOPED_TRACE(cell + " " + preset + " " + wiring);
+        std::vector<std::string> words = {"cell=" + cell, preset == "table" ? table : "data=" + preset, preset == "table" ? "window=3" : "length=4"};
+        if (!wiring.empty()) words.push_back(wiring);
+        auto model = [](const config::Resolved& s) {
+          const std::unique_ptr<Series> series = open_series(s, s.get<std::vector<std::string>>("data").front());
+          return make_net(s, *series).json(*series, "");
+        };
+        const config::Resolved made = settings(words);
+        std::filesystem::create_directories(folder_ / "run");
+        test::write_text(folder_ / "run/config.yaml", config_text(made, folder_ / "run"));
+        const std::string want = model(made);
+        EXPECT_EQ(model(settings_of("run", {"resume=true", "steps=2"})), want);
+        EXPECT_EQ(model(settings_of("run", {"steps=2"})), want);
+      }
+}
+
+TEST_F(CircuitTask, ResumesWiredRunsWithTheirSynapses) {
+  const std::string file = folder_ / "w.json";
+  auto wiring = [&](double sparsity) {
+    Wiring w = Wiring::random(9, 2, sparsity);
+    w.build(1);
+    test::write_text(file, w.json());
+  };
+  auto resumed = [&](const std::vector<std::string>& words) {
+    RunSummary s;
+    const config::Resolved now = settings_of("run", with({"resume=true"}, words));
+    RunOptions o;
+    o.data = "irregular", o.measure = false, o.resume = true, o.folder = folder_ / "run";
+    const std::unique_ptr<TaskRun> run = start_run(find_task(kCircuitsName), now, o);
+    return train_in_folder(*run, now, {.show = false, .config = config_text(now, o.folder)}).summary;
+  };
+  wiring(0.5);
+  RunSummary first;
+  train({"preset=irregular", "cell=ltc", "length=4", "unfolds=1", "batch=4", "steps=1", "warmup=0", "checkpoint_interval=1", "lr=1e-7", "wiring=" + file},
+        first, "run");
+  EXPECT_TRUE(resumed({"steps=2"}).outcome.resumed);
+  wiring(0.8);
+  EXPECT_EQ(resumed({"steps=3"}).outcome.steps, 3) << "the file has changed since, the run has not";
+  EXPECT_TRUE(mentions(error_of([&] { resumed({"steps=4", "wiring=" + file}); }).what(), "was trained with"));
+  std::filesystem::remove(file);
+  EXPECT_EQ(resumed({"steps=4"}).outcome.steps, 4);
+  EXPECT_EQ(load_circuit(folder_ / "run").net->rnn.args().wiring[0].json(), load_circuit(folder_ / "run/model").net->rnn.args().wiring[0].json());
 }
 
 // A table is known again by its content, wherever it is.

@@ -81,9 +81,9 @@ std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string
   return read_tables(source, o);
 }
 
-CircuitNet make_net(const config::Resolved& s, const Series& series) {
+CircuitNet make_net(const config::Resolved& s, const Series& series, const std::string& earlier) {
   const SeriesForm& f = series.form();
-  auto by_preset = [&](const char* key) { return s.setting(key).source.starts_with("preset"); };
+  auto by_preset = [&](const char* key) { return s.origin(key).starts_with("preset"); };
   CircuitArgs a;
   a.cell = s.get<std::string>("cell");
   refuse_unused(s, a.cell);
@@ -94,7 +94,9 @@ CircuitNet make_net(const config::Resolved& s, const Series& series) {
   if (!span && !input) refuse_without_effect(s, kCircuitsName, {"time_scale"}, "on a model that does not see the time: set time=span, input or both");
   if (span && !timed) fail(ErrorCode::usage, "[cfc] time={}: the cell {} takes no timespans; use time=input", time, a.cell);
   a.inputs = int64_t(f.inputs.size()) + input, a.projection = int64_t(f.outputs.size());
-  if (const std::string wiring = s.get<std::string>("wiring"); !wiring.empty())
+  if (!earlier.empty())
+    a.wiring = CircuitArgs::from_json(nlohmann::json::parse(earlier).at("circuit").dump()).wiring;
+  else if (const std::string wiring = s.get<std::string>("wiring"); !wiring.empty())
     a.wiring = {wiring.ends_with(".json") ? Wiring::load(wiring) : Wiring::parse(wiring)};
   const std::optional<int64_t> units = s.get<std::optional<int64_t>>("units");  // a wiring has its own number, and no backbone
   if (a.wiring.empty() || (units && !by_preset("units"))) a.units = units.value_or(64);

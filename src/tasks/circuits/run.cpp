@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "io/atomic_file.h"
+#include "io/checksum.h"
 #include "tasks/circuits/task.h"
 #include "train/module_run.h"
 
@@ -34,7 +35,7 @@ class CircuitRun final : public ModuleRun {
     find_data(planner);
     source_ = series_->fitted().empty() ? series_->form().name : table_paths(o.data);
     seed(o.seed);
-    net_ = std::make_shared<CircuitNet>(make_net(s, *series_));
+    net_ = std::make_shared<CircuitNet>(make_net(s, *series_, planner.is_set_now("wiring") ? "" : planner.earlier_text("circuit.json")));
     weights_ = ridge::parameters(*net_);
     trainer.schedule = schedule_of(s, steps, kCircuitsName), read_intervals(s, trainer);
     checked_product(kCircuitsName, "sequences", {{"steps", steps}, {"batch", batch_}});
@@ -59,6 +60,7 @@ class CircuitRun final : public ModuleRun {
     task.texts["circuit.json"] = net_->json(*series_, source_);
     task.restart_hint = "start a new run without --resume, in another folder with --out DIR";
     task.identity = {{"data", identity_}, {"model", model_text()}, {"prediction", series_->form().what}};
+    for (const Wiring& w : net_->rnn.args().wiring) task.identity["wiring"] += checksum_of(w.json()).substr(0, 12);
     task.settings = training_words(s, {"dropout", "time_scale", "window", "stride", "length", "split", "validation_share", "test_share"});
     task.kept = {{"window", "its errors so far are of other sequences"},
                  {"stride", "its errors so far are of other sequences"},

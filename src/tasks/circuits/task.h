@@ -32,9 +32,9 @@ struct CircuitNet {
   std::string json(const Series& series, const std::string& source) const;  // with all that is needed to use it on new data
 };
 
-// The data that settings name, and a model for it with new weights.
+// The data that settings name, and a model for it with new weights. `earlier`: a circuit.json whose synapses it has, whatever has become of a wiring file.
 std::unique_ptr<Series> open_series(const config::Resolved& settings, const std::string& source);
-CircuitNet make_net(const config::Resolved& settings, const Series& series);
+CircuitNet make_net(const config::Resolved& settings, const Series& series, const std::string& earlier = {});
 
 // A trained model with its best weights: a run, one of its checkpoints, or the model folder in it. Another `source` replaces the data that it was trained on.
 struct TrainedCircuit {
