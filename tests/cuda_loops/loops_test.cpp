@@ -1,6 +1,7 @@
 // Loops over time that run as one kernel: values and gradients against the reference, and what is refused.
 #include <gtest/gtest.h>
 
+#include "backend/gpu/compiled.h"
 #include "compile/autocast.h"
 #include "cuda_loops/loop_cases.h"
 #include "support/gpu_runner.h"
@@ -173,6 +174,60 @@ TEST_F(GpuLoops, DrawTheSameNumbers) {
   const Loop loop = make_case_loop(c, false);
   expect_resident(loop, 1, c.name);
   check(loop, c.steps, c.name);
+}
+
+// Stands in for a device: measurements and spills are given.
+class GivenMeasurements final : public gpu::Loader {
+ public:
+  gpu::KernelFunction loaded(const gpu::KernelText&) override { return this; }
+  std::string choice(const std::string& key) override { return kept.contains(key) ? kept.at(key) : std::string(); }
+  void keep_choice(const std::string& key, const std::string& value) override { kept[key] = value; }
+  void record_choice(const std::string& key, const std::string& value) override { recorded[key] = value; }
+  int spilled_bytes(gpu::KernelFunction) override { return spilled; }
+  double recorded_ms(int64_t, const std::function<void(gpu::LaunchSink&, gpu::Address)>&) override { return ms.at(measured++); }
+
+  std::map<std::string, std::string> kept, recorded;
+  std::vector<double> ms = std::vector<double>(20, 1.0);
+  size_t measured = 0;
+  int spilled = 0;
+};
+
+TEST(CudaLoops, AreChosenByMeasurementForTheirLength) {
+  GivenMeasurements device;
+  auto note = [&](int64_t steps) {
+    PlanBackend backend(cuda::chip_for(9, 0));
+    backend.loader = &device, device.measured = 0;
+    LoopCase c = product_free_cases()[1];
+    c.steps = steps;
+    const Loop loop = make_case_loop(c, false);
+    CompileOptions options(backend);
+    const std::string dump = Executable(loop.graph, loop.inputs, loop.results, options).dump();
+    const size_t at = dump.find(": loop of ");
+    return dump.substr(at + 2, dump.find('\n', at) - at - 2);
+  };
+  device.ms = {0.0153, 0.0121};
+  EXPECT_EQ(note(2), "loop of 2 steps, unrolled: measured: resident 0.0153 ms, unrolled 0.0121 ms");
+  device.ms = {0.5, 7};
+  EXPECT_NE(note(1000).find("loop of 1000 steps, resident: "), std::string::npos) << "a choice of two steps is not one of a thousand";
+  EXPECT_EQ(device.kept.size(), 2u);
+  device.ms.clear();  // lengths that are nearly the same share a measurement
+  EXPECT_NE(note(2).find("measured: resident 0.0153 ms"), std::string::npos);
+  EXPECT_NE(note(900).find("loop of 900 steps, resident: "), std::string::npos);
+  EXPECT_EQ(device.measured, 0u);
+  EXPECT_TRUE(device.recorded.empty());
+}
+
+TEST(CudaLoops, ThatSpillAreRefused) {
+  GivenMeasurements device;
+  device.spilled = 48;
+  PlanBackend backend(cuda::chip_for(9, 0));
+  backend.loader = &device;
+  const Loop loop = make_case_loop(product_free_cases()[1], false);
+  CompileOptions options(backend);
+  const std::string dump = Executable(loop.graph, loop.inputs, loop.results, options).dump();
+  EXPECT_NE(dump.find("unrolled: the kernel for all steps needs 48 bytes of memory per thread that its registers do not hold"), std::string::npos) << dump;
+  EXPECT_EQ(device.measured, 0u) << "there is nothing to compare";
+  EXPECT_TRUE(device.kept.empty() && device.recorded.size() == 1) << "another compiler may do better";
 }
 
 // Whatever one kernel cannot do runs step by step, and the dump says why.

@@ -28,12 +28,15 @@ class PlanBackend final : public Backend {
   Precision f32_products() const override { return chip_.f32_products; }
   std::unique_ptr<Code> compile(Program program) override {
     auto code = std::make_unique<Plan>(std::move(program), chip_);
+    if (loader) code->compiled.load(*loader);
     for (cuda::KernelText& text : code->compiled.texts())
       if (seen_.insert(text.entry + "\n" + text.body).second) texts_.push_back(std::move(text));
     scans_.insert(scans_.end(), code->program().scans.begin(), code->program().scans.end());
     launches_.push_back(code->compiled.launches());
     return code;
   }
+
+  gpu::Loader* loader = nullptr;  // if set, programs are loaded with it when they are compiled
 
   const std::vector<cuda::KernelText>& texts() const { return texts_; }  // without duplicates
   const std::vector<std::string>& scans() const { return scans_; }       // notes on loops over time

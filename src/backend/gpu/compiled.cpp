@@ -1,6 +1,7 @@
 #include "backend/gpu/compiled.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "backend/gpu/loop_kernel.h"
@@ -77,11 +78,13 @@ struct CompiledProgram::Scan {
     (whole ? whole->load(loader) : body->load(loader));
   }
 
-  // The key holds the step and how its rows are divided, not the number of steps: both ways take as long for each.
+  // The key holds the step, how its rows are divided, and the number of steps as a power of two: what a resident kernel does once, such as reading weights,
+  // decides a short loop and does not matter in a long one.
   void choose(Loader& loader) {
     std::string bodies;
     for (const auto& kernel : resident.kernels) bodies += kernel->texts()[0].body;
-    const std::string key = fmt::format("loop {}", checksum_of(bodies).substr(0, 16));
+    const int64_t steps = int64_t(1) << std::lround(std::log2(double(std::max<int64_t>(frame.steps(), 1))));
+    const std::string key = fmt::format("loop {} of {} steps", checksum_of(bodies).substr(0, 16), steps);
     const std::string known = loader.choice(key);
     constexpr std::string_view kResident = "resident ";
     for (size_t i = 0; i < resident.kernels.size(); ++i)
