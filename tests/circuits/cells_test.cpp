@@ -28,7 +28,7 @@ class OnDevice : public testing::Environment {
 
 TEST(Cells, MatchDoublePrecision) {
   const test::CircuitFixture fixture;
-  ASSERT_EQ(fixture.cases().size(), 25u);
+  ASSERT_EQ(fixture.cases().size(), 32u);
   for (const std::string& name : fixture.cases()) {
     SCOPED_TRACE(name);
     Circuit circuit = fixture.circuit(name);

@@ -51,10 +51,11 @@ std::vector<std::vector<float>> values(Net& net) {
 
 TEST(CircuitTraining, LeavesAbsentSynapsesUntouched) {
   seed(4);
-  for (const char* cell : {"ltc", "cfc", "eltc", "ctrnn"}) {
-    SCOPED_TRACE(cell);
+  const Wiring few = Wiring::auto_ncp(9, 2), lists = Wiring::random(18, 2, 0.8);  // of the second an LTC makes lists of synapses
+  for (const auto& [cell, wiring] : {std::pair("ltc", few), {"cfc", few}, {"eltc", few}, {"ctrnn", few}, {"ltc", lists}}) {
+    SCOPED_TRACE(fmt::format("{}, {} units", cell, wiring.units()));
     CircuitArgs args;
-    args.cell = cell, args.inputs = 3, args.wiring = {Wiring::auto_ncp(9, 2)};
+    args.cell = cell, args.inputs = 3, args.wiring = {wiring};
     Net net(args);
     const std::vector<std::vector<float>> before = values(net);
     std::vector<NamedTensor> all = parameters(net);
@@ -79,7 +80,7 @@ TEST(CircuitTraining, LeavesAbsentSynapsesUntouched) {
 
 TEST(CircuitTraining, AbsentSynapsesHaveNoGradient) {
   const test::CircuitFixture fixture;
-  for (const char* name : {"ltc", "ltc_explicit", "cfc_wired", "eltc_euler_wired"}) {
+  for (const char* name : {"ltc", "ltc_lists", "ltc_explicit", "cfc_wired", "eltc_euler_wired"}) {
     SCOPED_TRACE(name);
     Circuit circuit = fixture.circuit(name);
     size_t absent = 0;
@@ -144,12 +145,14 @@ TEST(CircuitTraining, ReportsBadTimespansOfACompiledStep) {
   Net net(ltc_args(true));
   CompiledStep compiled = learner(net, adamw()).compile(kBatch);
   EXPECT_TRUE(compiled.run(batch()).applied);
-  std::vector<Tensor> bad = batch();
-  std::vector<float> times(20, 1.0f);
-  times[13] = -0.25f;
-  bad[2] = Tensor({4, 5}, times);
-  EXPECT_TRUE(has(error_of([&] { compiled.run(bad); }), "timespan -0.25 at position 13"));
-  EXPECT_TRUE(compiled.run(batch()).applied);
+  for (const auto& [value, said] : {std::pair(-0.25f, "-0.25"), {NAN, "nan"}, {INFINITY, "inf"}, {-INFINITY, "-inf"}}) {
+    std::vector<Tensor> bad = batch();
+    std::vector<float> times(20, 1.0f);
+    times[13] = value;
+    bad[2] = Tensor({4, 5}, times);
+    EXPECT_TRUE(has(error_of([&] { compiled.run(bad); }), fmt::format("timespan {} at position 13", said).c_str())) << value;
+    EXPECT_TRUE(compiled.run(batch()).applied) << "after " << value;
+  }
 }
 
 // Splitting a batch changes only the order of sums.
@@ -176,7 +179,7 @@ TEST(CircuitTraining, TrainsInMicroBatches) {
 // Gradients through 50 steps of a compiled step, against double precision, also when loops are computed in stretches to save memory.
 TEST(CircuitTraining, HasTheRightGradients) {
   const test::CircuitFixture fixture;
-  for (const char* name : {"cfc", "cfc_relu_mixed", "cfc_wired", "ltc", "ctgru", "eltc"})
+  for (const char* name : {"cfc", "cfc_relu_mixed", "cfc_wired", "ltc", "ltc_lists", "ctgru", "eltc"})
     for (const Recompute level : {Recompute::free, Recompute::segments}) {
       SCOPED_TRACE(name);
       Circuit circuit = fixture.circuit(name);
@@ -240,6 +243,17 @@ TEST(CircuitStreams, GiveTheSequenceStepByStep) {
 }
 
 TEST(CircuitStreams, AllocateNothing) {
+  const test::CircuitFixture fixture;
+  for (const std::string& name : fixture.cases()) {
+    const Circuit cell = fixture.circuit(name);
+    if (cell.args().bidirectional) continue;
+    CircuitStream stream(cell);
+    const float x[] = {0.3f, -0.2f, 0.1f};
+    stream.step(x);
+    test::count_allocations();
+    for (int i = 0; i < 3; ++i) stream.step(x);
+    EXPECT_EQ(test::allocations_counted(), 0) << name;
+  }
   const Circuit circuit{{.inputs = 8, .units = 64, .projection = 4}};
   CircuitStream stream(circuit);
   std::vector<float> x(8, 0.3f);

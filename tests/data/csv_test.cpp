@@ -209,6 +209,36 @@ TEST(Tables, BecomeWindowsOfScaledValues) {
   EXPECT_NEAR(series->original(0, s.x[0]), 5 + std::sin(0.3 * 85), 1e-3);
 }
 
+// A step's target is the value that many rows later, its timespan the time until then; the last value is the forecast to beat.
+TEST(Tables, ForecastsMayReachFurtherAhead) {
+  const TempFolder folder;
+  std::string text = "when,height,side\n";
+  for (int i = 0; i < 240; ++i) text += fmt::format("{},{},{}\n", i + i / 4, i % 7, i % 5);
+  write_text(folder / "t.csv", text);
+  TableOptions o{.time_column = "when", .window = 12};
+  o.targets = {"height"}, o.horizon = 3, o.split = "time";
+  const auto series = read_tables(folder / "t.csv", o);
+  EXPECT_TRUE(mentions(series->form().what, "height 3 steps ahead")) << series->form().what;
+  EXPECT_FALSE(series->form().feeds_back()) << "a forecast of the third step is not the next input";
+  SeriesSample s(series->form());
+  for (const SeriesPart part : {SeriesPart::train, SeriesPart::validation, SeriesPart::test})
+    for (const int64_t number : {int64_t(0), series->count(part) - 1}) {
+      series->fill(part, number, s);
+      EXPECT_EQ(s.steps(), 12) << "targets lie beyond the end of a window";
+      const std::vector<double> due = series->times(part, number, s);
+      for (size_t t = 0; t < 12; ++t) {
+        EXPECT_EQ(s.weight[t], 1) << t;
+        EXPECT_EQ(s.y[t], t + 3 < 12 ? s.x[2 * (t + 3)] : s.y[t]) << t;
+        EXPECT_EQ(s.last[t], s.x[2 * t]) << t;
+        const int row = int(due[t]) / 5 * 4 + int(due[t]) % 5;  // of the target; row i is at i + i / 4
+        EXPECT_NEAR(s.dt[t], (due[t] - (row - 3 + (row - 3) / 4)) / series->interval(), 1e-5) << t;
+        EXPECT_NEAR(series->original(0, s.y[t]), row % 7, 1e-4) << t;
+      }
+    }
+  o.horizon = 200;
+  EXPECT_TRUE(mentions(error_of([&] { read_tables(folder / "t.csv", o); }).what(), "too few rows"));
+}
+
 TEST(Tables, NewDataIsScaledLikeTheTrainingData) {
   const TempFolder folder;
   write_text(folder / "t.csv", sine_table(200));
