@@ -1,5 +1,6 @@
 #include "bench/train_rows.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -213,12 +214,17 @@ TrainResult measure_on(const Work& work, const config::Resolved& settings, const
   return r;
 }
 
-// The rival's command in the number format of a row; empty: the rival does not have it.
-std::string rival_of(const BenchRow& row, const std::string& precision) {
-  if (precision == "fp32" || row.rival.empty()) return row.rival;
-  for (const auto& [format, flags] : row.rival_flags)
-    if (format == precision) return row.rival + " " + flags;
-  return {};
+// The rival's command in the number format of a row, on the CPU with one thread and with as many as Ridge; empty: the rival does not have it.
+std::string rival_of(const BenchRow& row, const TrainResult& r) {
+  std::string text = row.rival;
+  if (text.empty()) return text;
+  if (r.precision != "fp32") {
+    const auto flags = std::ranges::find(row.rival_flags, r.precision, &std::pair<std::string, std::string>::first);
+    if (flags == row.rival_flags.end()) return {};
+    text += " " + flags->second;
+  }
+  if (r.device == "cpu") text = r.threads > 1 ? fmt::format("for n in 1 {}; do {} --threads $n; done", r.threads, text) : text + " --threads 1";
+  return row.rival_line.empty() ? text : fmt::format("{} | grep '{}'", text, row.rival_line);
 }
 
 }  // namespace
@@ -250,7 +256,7 @@ void run_train(const Options& options, const RowSettings& settings, const std::f
         const Work work(task.bench_step(row, resolved));
         return team ? measure(work, resolved, *team, options.seconds) : measure_on(work, resolved, options);
       });
-      r.name = row.name, r.rival = rival_of(row, r.precision);
+      r.name = row.name, r.rival = rival_of(row, r);
       sink(r);
     }
   if (!any) fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);

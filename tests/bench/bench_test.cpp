@@ -224,9 +224,13 @@ TEST(TrainRows, TheRivalHasTheSameNumberFormat) {
   const std::vector<TrainResult> exact = smallest_loop({}), narrow = smallest_loop({"precision=bf16"});
   ASSERT_EQ(exact.size() + narrow.size(), 2u);
   EXPECT_EQ(exact[0].precision, "fp32") << "whatever the device would choose";
-  EXPECT_EQ(exact[0].rival, "torch_cfc.py --only cfc --modes eager cell compile");
   EXPECT_EQ(narrow[0].precision, "bf16");
-  EXPECT_EQ(narrow[0].rival, exact[0].rival + " --dtype bfloat16");
+  const int threads = exact[0].threads;
+  for (const auto& [row, flags] : {std::pair(exact[0], ""), {narrow[0], " --dtype bfloat16"}}) {
+    const std::string command = fmt::format("torch_cfc.py --only cfc --modes eager cell compile{} --threads", flags);
+    EXPECT_EQ(row.rival, (threads > 1 ? fmt::format("for n in 1 {}; do {} $n; done", threads, command) : command + " 1") + " | grep '\"T\": 16,'")
+        << "three rows of the script are of this model";
+  }
 }
 
 TEST(TrainRows, ReportLoopsOverTime) {

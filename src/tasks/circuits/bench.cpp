@@ -44,11 +44,10 @@ Wiring bench_wiring(const BenchSizes& s) {
 CircuitArgs bench_args(const BenchSizes& s) {
   CircuitArgs a;
   a.cell = s.model, a.inputs = s.inputs;
-  if (a.cell == "ltc") {
+  if (a.cell == "ltc")
     a.wiring = {bench_wiring(s)}, a.input_mapping = a.output_mapping = "none";
-    return a;
-  }
-  a.units = s.hidden, a.projection = kBenchOutputs;
+  else
+    a.units = s.hidden, a.projection = kBenchOutputs;
   if (s.units > 0) a.backbone_units = s.units, a.backbone_layers = s.layers, a.activation = "tanh";
   return a;
 }
@@ -62,7 +61,8 @@ std::vector<BenchRow> circuit_bench_rows(bool gpu) {
     rows.push_back({bench_name(s),
                     {"precision=fp32", "matmul_precision=highest"},
                     fmt::format("torch_cfc.py --only {} {}", s.model, gpu ? "--device cuda --modes graphs capture" : "--modes eager cell compile"),
-                    {{"tf32", "--tf32"}, {"bf16", "--dtype bfloat16"}}});
+                    {{"tf32", "--tf32"}, {"bf16", "--dtype bfloat16"}},
+                    fmt::format("\"T\": {},", s.time)});
   return rows;
 }
 
