@@ -31,6 +31,12 @@ std::vector<std::string> named_data(const config::Resolved& s) {
   return s.get<std::vector<std::string>>("data");
 }
 
+std::string one_named_data(const config::Resolved& s) {
+  const std::vector<std::string> named = named_data(s);
+  if (named.size() > 1) fail(ErrorCode::usage, "[data] {} data sets are named, one is needed; files of one set are joined by '+'", named.size());
+  return named.empty() ? "" : named[0];
+}
+
 void refuse_without_effect(const config::Resolved& s, const char* task, std::initializer_list<const char*> keys, const std::string& why) {
   for (const char* key : keys)  // a resumed run's own settings were accepted
     if (is_asked(s, key) && (!s.get<bool>("resume") || s.setting(key).source == "command line"))

@@ -20,6 +20,7 @@ void note_unused(const config::Resolved& settings, std::string_view command, std
 bool is_asked(const config::Resolved& settings, std::string_view key);
 
 std::vector<std::string> named_data(const config::Resolved& settings);  // by a user; empty: what a model was trained on
+std::string one_named_data(const config::Resolved& settings);           // the same for commands that read one data set; ErrorCode::usage for several
 
 // ErrorCode::usage if one of these keys was asked for: a setting without effect would be believed to have one. `why` completes "has no effect …".
 void refuse_without_effect(const config::Resolved& settings, const char* task, std::initializer_list<const char*> keys, const std::string& why);

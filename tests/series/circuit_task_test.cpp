@@ -102,6 +102,11 @@ TEST_F(CircuitTask, EveryCellTrains) {
   RunSummary s;
   train({"preset=irregular", "length=4", "batch=4", "steps=1", "warmup=0", "wiring=auto:12,2"}, s);
   EXPECT_EQ(s.outcome.steps, 1);
+  train({"preset=irregular", "length=4", "units=4", "batch=4", "steps=1", "warmup=0", "cell=ltc", "implicit_constraints=false", "input_mapping=none",
+         "output_mapping=linear"},
+        s, "mapped");
+  const CircuitArgs& mapped = load_circuit(folder_ / "mapped").net->rnn.args();
+  EXPECT_TRUE(!mapped.implicit_constraints && mapped.input_mapping == "none" && mapped.output_mapping == "linear");
   train({"preset=xor", "length=4", "units=4", "batch=4", "steps=1", "warmup=0", "cell=lstm"}, s);  // without the preset's timespans, which it does not take
   EXPECT_EQ(s.outcome.steps, 1);
 }
@@ -136,6 +141,8 @@ TEST_F(CircuitTask, SettingsWithoutEffectAreRefused) {
                                       {"node", "backbone_layers=2"},
                                       {"mingru", "dropout=0.1"},
                                       {"ltc", "solver=euler"},
+                                      {"cfc", "implicit_constraints=false"},
+                                      {"eltc", "input_mapping=none"},
                                       {"lstm", "wiring=auto:12,2"},
                                       {"ctgru", "mixed_memory=true"},
                                       {"lstm", "unfolds=2"}})
@@ -195,6 +202,8 @@ TEST_F(CircuitTask, ResumesWiredRunsWithTheirSynapses) {
   wiring(0.8);
   EXPECT_EQ(resumed({"steps=3"}).outcome.steps, 3) << "the file has changed since, the run has not";
   EXPECT_TRUE(mentions(error_of([&] { resumed({"steps=4", "wiring=" + file}); }).what(), "was trained with"));
+  for (const char* change : {"unfolds=2", "implicit_constraints=false", "input_mapping=none"})
+    EXPECT_TRUE(mentions(error_of([&] { resumed({"steps=4", change}); }).what(), "it has learnt with that")) << change;
   std::filesystem::remove(file);
   EXPECT_EQ(resumed({"steps=4"}).outcome.steps, 4);
   EXPECT_EQ(load_circuit(folder_ / "run").net->rnn.args().wiring[0].json(), load_circuit(folder_ / "run/model").net->rnn.args().wiring[0].json());

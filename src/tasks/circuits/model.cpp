@@ -21,6 +21,7 @@ void refuse_unused(const config::Resolved& s, const std::string& cell) {
       refuse_without_effect(s, kCircuitsName, keys, fmt::format("on cell={}; cells that use it: {}", cell, cells));
   };
   only({"mode", "backbone_units", "backbone_layers", "activation", "dropout"}, "cfc");
+  only({"implicit_constraints", "input_mapping", "output_mapping"}, "ltc");
   only({"unfolds"}, "ltc, eltc, ctrnn, node"), only({"solver"}, "eltc, ctrnn, node"), only({"wiring", "mixed_memory"}, "cfc, ltc, eltc, ctrnn, node");
 }
 
@@ -111,13 +112,15 @@ CircuitNet make_net(const config::Resolved& s, const Series& series, const std::
     if (a.wiring.empty() || !by_preset("activation")) a.activation = s.get<std::string>("activation");
     if (const double dropout = s.get<double>("dropout"); dropout > 0) a.backbone_dropout = dropout;
   }
+  if (a.cell == "ltc")
+    a.implicit_constraints = s.get<bool>("implicit_constraints"), a.input_mapping = s.get<std::string>("input_mapping"),
+    a.output_mapping = s.get<std::string>("output_mapping");
   if (const std::string solver = s.get<std::string>("solver"); solver != "auto") a.solver = solver;
   a.ode_unfolds = s.get<std::optional<int64_t>>("unfolds").value_or(0);
   std::vector<int64_t> added;
-  if (s.get<bool>("residual")) {
-    if (std::none_of(f.feedback.begin(), f.feedback.end(), [](int64_t i) { return i < 0; })) added = f.feedback;
-    if (added.empty() && !by_preset("residual")) fail(ErrorCode::usage, "[cfc] residual=true needs targets that are inputs, one step ahead");
-  }
+  const bool residual = s.get<bool>("residual");
+  if (residual && std::ranges::none_of(f.feedback, [](int64_t i) { return i < 0; })) added = f.feedback;
+  if (residual && added.empty() && !by_preset("residual")) fail(ErrorCode::usage, "[cfc] residual=true needs targets that are inputs, one step ahead");
   try {
     return {Circuit(a), span, input, added, s.get<double>("time_scale")};
   } catch (const Error& error) {  // sizes that do not fit together were asked for

@@ -25,13 +25,6 @@ struct CircuitArguments {
   bool json = false, given = false;
 };
 
-// Data named on the command line replaces that of the run.
-std::string own_data(const config::Resolved& s) {
-  const std::vector<std::string> named = named_data(s);
-  if (named.size() > 1) fail(ErrorCode::usage, "[data] {} data sets are named, one is needed; files of one set are joined by '+'", named.size());
-  return named.empty() ? "" : named[0];
-}
-
 // These settings are shared with other models' commands. Tensors here are f32; a forecast of one sequence is fastest on the CPU.
 TrainedCircuit open_model(const CircuitArguments& arguments, const config::Resolved& s, const std::string& verb) {
   note_unused(s, verb, {"data"});
@@ -42,7 +35,7 @@ TrainedCircuit open_model(const CircuitArguments& arguments, const config::Resol
   if (device != "auto" && device != "cpu" && verb == "sample")
     fail(ErrorCode::usage, "[{}] device={}: a forecast runs on the CPU; leave device out", verb, device);
   if (device != "auto") use_device(device);
-  TrainedCircuit trained = load_circuit(arguments.model, own_data(s));
+  TrainedCircuit trained = load_circuit(arguments.model, one_named_data(s));
   for (const std::string& notice : trained.notices) fmt::print(stderr, "ridge: {}\n", notice);
   return trained;
 }
@@ -78,7 +71,7 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   int64_t seen = std::max<int64_t>(1, trained.series->form().length / 2);
   const int64_t steps = arguments.steps > 0 ? arguments.steps : trained.series->form().length - seen;
   if (trained.series->fitted().empty() && seen + steps > trained.series->form().length)
-    trained = load_circuit(arguments.model, own_data(settings), seen + steps);  // the same sequences, continued
+    trained = load_circuit(arguments.model, one_named_data(settings), seen + steps);  // the same sequences, continued
   const Series& series = *trained.series;
   const SeriesForm& f = series.form();
   const CircuitNet& net = *trained.net;
