@@ -189,14 +189,17 @@ TEST(CircuitTraining, HasTheRightGradients) {
       };
       StepOptions options;
       options.recompute = level, options.evaluation = false;
-      const auto state = compile_step(Step(parameters(circuit), sgd({.lr = 0}), loss), {{{2, 50, 3}}, {{2, 50}}}, options, detail::host_device());
-      start_step(state, detail::host_device(), false);
+      // Without a decay of its mean, the optimizer's first moment is the gradient, and can be read from any device.
+      const auto state = compile_step(Step(parameters(circuit), adam({.lr = 0, .beta1 = 0}), loss), {{{2, 50, 3}}, {{2, 50}}}, options, detail::eager_device());
+      start_step(state, detail::eager_device(), false);
       const Tensor x = fixture(std::string(name) + ".x"), t = fixture(std::string(name) + ".timespans");
       const void* data[] = {x.data(), t.data()};
       state->step.run(data);
       const std::vector<NamedTensor> all = parameters(circuit);
       for (size_t i = 0; i < all.size(); ++i) {
-        const Tensor got = Tensor(all[i].tensor->shape(), std::span<const float>(state->step.gradient(i)));
+        std::vector<float> moment(size_t(all[i].tensor->size()));
+        if (all[i].rule != ParameterRule::constant) state->step.read(TrainStep::Held::first, i, moment);
+        const Tensor got = Tensor(all[i].tensor->shape(), moment);
         const Tensor want = fixture(std::string(name) + ".gradient." + all[i].name);
         EXPECT_LT(distance(got, all[i].rule == ParameterRule::constant ? full(got.shape(), 0) : want), 2e-4) << all[i].name;
       }

@@ -132,7 +132,17 @@ cp "$source/tools/gpu_check" "$tree/tools/gpu_check"
 printf '#!/bin/sh\necho "[  FAILED  ] filter $1"\necho "[==========] 1 test ran."\n' >"$tree/all_tests"
 chmod +x "$tree/all_tests"
 for gpu_check in "$source/tools/gpu_check" "$tree/tools/gpu_check"; do  # with tests/fixtures and without
+  verify "$gpu_check runs no circuits without their program" "$(env -u TEST_SOURCE_DIR "$gpu_check" -q "$tree/all_tests" || true)" '^circuits .*left out'
   verify "$gpu_check leaves CudaPlans out" "$(env -u TEST_SOURCE_DIR "$gpu_check" -q "$tree/all_tests" || true)" 'filter --gtest_filter=[^-]*-([^-]*:)?CudaPlans\.\*(:[^-]*)?$'
+done
+
+# Circuits run on the GPU, by the names that their suites have.
+printf '#!/bin/sh\necho "[       OK ] Cells.On $TEST_CIRCUITS_DEVICE (5 ms)"\necho "[  FAILED  ] filter $1"\necho "[==========] 1 test ran."\n' >"$tree/same_everywhere_tests"
+chmod +x "$tree/same_everywhere_tests"
+said=$("$source/tools/gpu_check" -q "$tree/all_tests" || true)
+verify "gpu_check runs circuits" "$said" '^circuits +[0-9]+ tests'
+for suite in $(sed -n 's/.*--gtest_filter=\(Cells[^ ]*\).*/\1/p' <<<"$said" | head -n 1 | tr ':' ' '); do
+  grep -rq "^TEST(${suite%.*}, " "$source/tests/circuits" || { echo "FAILED: gpu_check runs $suite, which is not in tests/circuits"; failures=1; }
 done
 
 cp "$source/tools/mutations" "$tree/tools/mutations"
