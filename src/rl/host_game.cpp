@@ -56,12 +56,14 @@ class GraphOnHost final : public HostEnvironment {
   Threads threads() const override { return Threads::training; }  // the thread team computes the tensors
 
   void reset(Which which, const HostMemory& memory) override {
-    EnvState fresh = environment_->reset(iota({rows_}), drawn(memory, spec().reset_draws));
-    if (state_.empty())
-      state_ = std::move(fresh);
-    else
+    const EnvState fresh = environment_->reset(iota({rows_}), drawn(memory, spec().reset_draws));
+    if (!state_.empty()) {
       take(which, fresh);
-    detail::evaluate(state_);
+      return detail::evaluate(state_);
+    }
+    detail::evaluate(fresh);
+    // Copies: a tensor may be several parts of the state, or the environment's own, and load() writes to each part.
+    for (const Tensor& t : fresh) state_.push_back(Tensor::from_bytes(t.shape(), t.dtype(), t.data()));
   }
 
   void step(Which which, const HostMemory& memory) override {

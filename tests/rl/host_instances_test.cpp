@@ -139,6 +139,47 @@ TEST(HostInstances, PlayAGraphEnvironmentBitForBit) {
   }
 }
 
+// The first state may hold one tensor several times, as Pong's does: what is loaded goes into each part by itself.
+TEST(HostEnvironments, OfTensorCodeLoadWhatTheySaved) {
+  constexpr int64_t kTwo[] = {0, 1};
+  const auto played = host_environment(make_environment("pong"), 2), fresh = host_environment(make_environment("pong"), 2);
+  const float draws[] = {0.1f, 0.9f};
+  const int64_t choices[] = {1, 2};
+  float reward[2], seen[2][16];
+  bool terminated[2], truncated[2];
+  HostMemory memory;
+  memory.draws = draws, memory.choices = choices, memory.reward = reward, memory.terminated = terminated, memory.truncated = truncated;
+  played->reset(kTwo, memory), fresh->reset(kTwo, memory);
+  for (int t = 0; t < 70; ++t) played->step(kTwo, memory);
+  for (const int64_t i : kTwo) fresh->load(i, played->save(i));
+  for (int t = 0; t < 2; ++t) {
+    for (const auto& [game, numbers] : {std::pair(played.get(), seen[0]), {fresh.get(), seen[1]}}) memory.numbers = numbers, game->observe(kTwo, memory);
+    for (int k = 0; k < 16; ++k) EXPECT_EQ(seen[0][k], seen[1][k]) << "number " << k;
+    for (int64_t i : kTwo) EXPECT_EQ(played->save(i), fresh->save(i));
+    played->step(kTwo, memory), fresh->step(kTwo, memory);
+  }
+}
+
+TEST(HostInstances, ContinueFromWhatTheySaved) {
+  const Instances game = wrapped("pong", {.time_limit = 15, .sticky = 0.25});
+  const std::vector<std::byte> actions = random_actions(game.spec().actions);
+  ThreadTeam team({.threads = 1});
+  HostInstances one(game, kRows), other(game, kRows);
+  auto decide = [&](HostInstances& host, int64_t decision) {
+    std::vector<float> reward(kRows);
+    host.decide(team, 0, kRows, actions.data() + size_t(decision) * (actions.size() / size_t(kDecisions)), {.reward = reward.data()});
+    return reward;
+  };
+  auto seen = [](const HostInstances& host) { return std::vector<std::byte>(host.frames(), host.frames() + kRows * host.frame_bytes()); };
+  one.start(team, kHostSeed, kFirst), other.start(team, kHostSeed, kFirst);
+  for (int64_t t = 0; t < 20; ++t) decide(one, t);
+  EXPECT_TRUE(other.restore(team, kHostSeed, one.save()));
+  for (int64_t t = 20; t < 30; ++t) {
+    ASSERT_TRUE(seen(one) == seen(other)) << t;
+    EXPECT_EQ(decide(one, t), decide(other, t));
+  }
+}
+
 // Adds up what it is given: seeds, draws and actions. Over when the sum of its actions passes a limit that the seed decides.
 class Sums : public HostEnvironment {
  public:
