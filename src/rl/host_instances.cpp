@@ -224,7 +224,7 @@ HostInstances::Saved HostInstances::save() const {
   return saved;
 }
 
-void HostInstances::restore(ThreadTeam& team, uint64_t seed, const Saved& saved) {
+bool HostInstances::restore(ThreadTeam& team, uint64_t seed, const Saved& saved) {
   const size_t words = previous_.size() / size_t(count_);
   start(team, seed, instance_[0]);  // every instance must have begun before it can be loaded
   size_t at = 0;
@@ -248,6 +248,7 @@ void HostInstances::restore(ThreadTeam& team, uint64_t seed, const Saved& saved)
     if (!exact) begin_episodes(which);
     look(which, frames_.data());
   });
+  return exact;
 }
 
 }  // namespace ridge

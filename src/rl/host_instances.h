@@ -34,7 +34,7 @@ class HostInstances {
   const std::vector<int64_t>& instance() const { return instance_; }
   HostEnvironment& environment() { return *environment_; }
 
-  // For checkpoints: the wrapper's own numbers, then what the environment saves of each instance; without can_save(), restore() begins new episodes.
+  // For checkpoints: the wrapper's own numbers, then what the environment saves of each instance.
   static constexpr int64_t kWrapper = 5;
   struct Saved {
     std::vector<int64_t> wrapper;   // [count, kWrapper]: counter, age, no-ops left, return, discounted return
@@ -42,7 +42,7 @@ class HostInstances {
     std::vector<int64_t> sizes;     // [count]
   };
   Saved save() const;
-  void restore(ThreadTeam& team, uint64_t seed, const Saved& saved);
+  bool restore(ThreadTeam& team, uint64_t seed, const Saved& saved);  // false: without can_save(), new episodes have begun
 
  private:
   void each_range(ThreadTeam& team, int64_t begin, int64_t end, const std::function<void(int64_t begin, int64_t end)>& act);

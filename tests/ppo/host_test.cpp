@@ -4,6 +4,7 @@
 
 #include "machine/expect_error.h"
 #include "ppo/agent_runs.h"
+#include "ppo/playing.h"
 #include "ridge/host_environment.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
@@ -140,6 +141,23 @@ TEST_F(HostTask, ResumesWithTheSameBitsIfTheEnvironmentIsSaved) {
     EXPECT_EQ(weights(*run) == expected, c.exact);
     const std::string log = test::read_text(folder_ / ("parts" + c.settings[0]) + "/log.txt");
     EXPECT_EQ(mentions(log, "not bit-exact: host-forgetful has no save(), so new episodes begin"), !c.exact) << log;
+  }
+}
+
+// What a network remembers belongs to its episode: it ends with it, also where a resumed run begins new ones.
+TEST_F(HostTask, NewEpisodesOfAResumedRunBeginWithoutMemories) {
+  for (const bool saves : {true, false}) {
+    PpoArgs args = small_ppo();
+    args.segment = args.horizon;
+    PolicyArgs policy;
+    policy.hidden = 8, policy.memory = "lstm", policy.memory_units = 5;
+    const char* const environment = saves ? "host-line" : "host-forgetful";
+    Playing one(environment, policy, args), other(environment, policy, args);
+    for (int64_t step = 0; step < args.updates(); ++step) one.batch(step);
+    hand_over(*one.collector, *other.collector, (folder_ / environment) + ".safetensors");
+    other.collector->seek(args.updates(), {});
+    const std::vector<Tensor> batch = other.batch(args.updates());
+    for (size_t i = 8; i < batch.size(); ++i) EXPECT_EQ(sum(abs(batch[i])).item() > 0, saves) << environment;
   }
 }
 

@@ -10,8 +10,7 @@
 
 #include "eager/eager_device.h"
 #include "machine/expect_error.h"
-#include "step/compiled_step.h"
-#include "tasks/ppo/ppo.h"
+#include "ppo/playing.h"
 
 namespace ridge {
 namespace {
@@ -219,71 +218,6 @@ TEST(PpoLoss, GradientsMatchFiniteDifferences) {
   }
 }
 
-// Everything behind a collector, on the CPU.
-struct Playing {
-  Playing(const std::string& environment, PolicyArgs policy_args, const PpoArgs& given, EnvOptions options = {}, bool on_device = false,
-          Precision precision = Precision::fp32)
-      : args(given), instances(make_environment(environment), options) {
-    seed(args.seed);
-    policy_args.observation = instances.observation_shape(), policy_args.dtype = instances.spec().dtype, policy_args.actions = instances.spec().actions;
-    policy = std::make_shared<Policy>(policy_args);
-    const std::vector<NamedTensor> weights = parameters(*policy);
-    for (const NamedTensor& w : weights) tensors.push_back(*w.tensor);
-    const Step learnt(weights, adam({.lr = 1e-2}), [this](const std::vector<Tensor>& batch) { return ppo_loss(*policy, args, batch); });
-    StepOptions o;
-    o.evaluation = false, o.precision = precision;
-    held = compile_step(learnt, ppo_batch(*policy, args), o, step_device("cpu"));
-    for (size_t i = 0; i < weights.size(); ++i)
-      held->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(weights[i].tensor->data()), size_t(weights[i].tensor->size())});
-    collector = std::make_unique<Collector>(held->step, policy, tensors, instances, args, on_device);
-    collector->begin();
-  }
-  std::vector<Tensor> batch(int64_t step) {
-    const BatchFeed::Batch b = collector->next(step);
-    std::vector<Tensor> tensors;
-    const std::vector<BatchSpec> specs = ppo_batch(*policy, args);
-    for (size_t i = 0; i < specs.size(); ++i) tensors.push_back(Tensor::from_bytes(specs[i].shape, specs[i].dtype, b.tensors[i]));
-    return tensors;
-  }
-
-  // How far the log-probabilities and values that the learner would find in a minibatch are from the stored ones, in the step's number format.
-  std::array<float, 2> learner_apart(const std::vector<Tensor>& batch) {
-    if (!learner) {
-      std::vector<Type> types;
-      for (const Tensor& t : batch) types.push_back({t.dtype(), t.shape()});
-      learner = std::make_unique<ReadProgram>(
-          held->step, types,
-          traced_function(
-              [this](const std::vector<Tensor>& b) {
-                const Policy::Output out = policy->has_memory() ? policy->sequence(b[0], {b.begin() + 8, b.end()}, b[7]) : policy->sequence(b[0], {}, {});
-                auto apart = [&](const Tensor& now, const Tensor& stored) { return max(abs(now - reshape(stored, {args.minibatch}))); };
-                return std::vector<Tensor>{apart(policy->log_probability(out.distribution, reshape(b[1], {args.minibatch})), b[2]), apart(out.value, b[3])};
-              },
-              tensors));
-    }
-    std::vector<const void*> in;
-    for (const Tensor& t : batch) in.push_back(t.data());
-    std::array<float, 2> apart;
-    void* out[] = {&apart[0], &apart[1]};
-    learner->run(in, out);
-    return apart;
-  }
-
-  PpoArgs args;
-  Instances instances;
-  std::shared_ptr<Policy> policy;
-  std::vector<Tensor> tensors;
-  std::shared_ptr<CompiledStep::State> held;
-  std::unique_ptr<ReadProgram> learner;
-  std::unique_ptr<Collector> collector;
-};
-
-PpoArgs small_ppo() {
-  PpoArgs a;
-  a.instances = 6, a.horizon = 32, a.minibatch = 64, a.epochs = 2, a.seed = 5, a.iterations = 4;
-  return a;
-}
-
 // Before the first update, the learner must find the log-probabilities with which the actions were drawn, and the values: also where episodes end inside a
 // segment, from stored states of a memory, from stacks of frames that begin in the rollout before, and in the second rollout.
 TEST(Collector, GivesTheLearnerWhatThePolicyDid) {
@@ -405,17 +339,7 @@ TEST(Collector, ContinuesFromItsSavedState) {
   options.return_discount = args.gamma;
   Playing one("cartpole", {}, args, options), other("cartpole", {}, args, options);
   for (int64_t step = 0; step < args.updates(); ++step) one.batch(step);
-  const std::vector<StateTensor> state = one.collector->save();
-  // Through a file, as a checkpoint does.
-  const std::string path = testing::TempDir() + "/collector.safetensors";
-  std::vector<SafetensorView> views;
-  for (const StateTensor& t : state) {
-    SafetensorView v;
-    v.name = t.name, v.dtype = t.dtype, v.shape = t.shape, v.data = t.data;
-    views.push_back(v);
-  }
-  write_safetensors(path, views);
-  other.collector->restore(SafetensorsFile(path));
+  hand_over(*one.collector, *other.collector, testing::TempDir() + "/collector.safetensors");
   other.collector->seek(args.updates(), {});
   for (int64_t step = args.updates(); step < 2 * args.updates(); ++step) {
     const std::vector<Tensor> a = one.batch(step), b = other.batch(step);

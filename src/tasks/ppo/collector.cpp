@@ -745,7 +745,8 @@ void Collector::restore(const SafetensorsFile& file) {
   rollouts_ = int64_t(numbers[4]), since_validation_ = int64_t(numbers[5]);
   for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}})
     read_doubles(file, fmt::format("{}.mean", name), moments->mean), read_doubles(file, fmt::format("{}.variance", name), moments->variance);
-  if (programs_->host) programs_->host->restore(file, args_.seed);
+  if (programs_->host && !programs_->host->restore(file, args_.seed))
+    for (Bytes& memory : b.carry) std::ranges::fill(memory, std::byte(0));  // a new episode begins without memories of the last one
   use_statistics();
   if (device_) device_->write_state(b.carry, b.frames);
 }

@@ -321,7 +321,7 @@ std::vector<StateTensor> HostPlay::save() const {
   return state;
 }
 
-void HostPlay::restore(const SafetensorsFile& file, uint64_t seed) {
+bool HostPlay::restore(const SafetensorsFile& file, uint64_t seed) {
   auto read = [&](const char* name, auto& values, int64_t expected) {  // expected: elements; -1: any number
     const SafetensorView& view = file.at(name);
     const size_t each = sizeof values[0];
@@ -334,10 +334,12 @@ void HostPlay::restore(const SafetensorsFile& file, uint64_t seed) {
   HostInstances::Saved saved;
   read("host.wrapper", saved.wrapper, rows_ * HostInstances::kWrapper), read("host.sizes", saved.sizes, rows_), read("host.states", saved.states, -1);
   seed_ = seed;
-  instances_.restore(default_team(), seed, saved);
-  if (stack_ == 1) return;
-  read("host.seen", stacked_, int64_t(stacked_.size()));
-  stack_frames(0, rows_, true);
+  const bool exact = instances_.restore(default_team(), seed, saved);
+  if (stack_ > 1) {
+    read("host.seen", stacked_, int64_t(stacked_.size()));
+    stack_frames(0, rows_, true);
+  }
+  return exact;
 }
 
 int64_t HostPlay::bytes() const {

@@ -50,7 +50,7 @@ class HostPlay {
   int64_t bytes() const;
 
   std::vector<StateTensor> save() const;
-  void restore(const SafetensorsFile& file, uint64_t seed);
+  bool restore(const SafetensorsFile& file, uint64_t seed);  // false: new episodes have begun, as the environment cannot be saved
 
  private:
   class StepThread;
