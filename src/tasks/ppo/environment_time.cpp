@@ -1,6 +1,10 @@
 // Environments without a policy: how long they take, and how random actions score.
+#include <algorithm>
 #include <chrono>
+#include <limits>
 
+#include "backend/backend.h"
+#include "compile/plan_memory.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/ppo.h"
 
@@ -23,15 +27,15 @@ Tensor random_action(const Instances& instances, const EnvState& state) {
   return space.kind == ActionSpace::Kind::discrete ? components[0] : stack(components, 1);
 }
 
-// Random actions in all instances, some decisions at a time.
+// Random actions in all instances, some decisions at a time, in the memory of the step's device.
 class RandomPlay {
  public:
-  RandomPlay(TrainStep& step, const Instances& instances, int64_t first, int64_t rows, int64_t decisions) {
+  RandomPlay(TrainStep& step, const Instances& instances, int64_t first, int64_t rows, int64_t decisions) : device_(step.device()), memory_(step.device()) {
     auto first_state = [&] { return instances.start(iota({rows}) + Tensor(double(first), DType::i64)); };
-    std::vector<Type> types, outputs;
+    std::vector<Type> types;
     for (const Tensor& t : first_state()) types.push_back({t.dtype(), t.shape()});
     carries_ = types.size();
-    start_ = std::make_unique<ReadProgram>(step, std::vector<Type>{}, traced_function([&](const std::vector<Tensor>&) { return first_state(); }, {}));
+    start_ = std::make_unique<ReadProgram>(step, std::vector<Type>{}, traced_function([&](const std::vector<Tensor>&) { return first_state(); }, {}), 0);
     play_ = std::make_unique<ReadProgram>(
         step, types,
         traced_function(
@@ -44,40 +48,55 @@ class RandomPlay {
                   in, {iota({decisions})});
               std::vector<Tensor> all = played.carry;
               all.insert(all.end(), played.outputs.begin(), played.outputs.end());
-              outputs.clear();
-              for (const Tensor& t : all) outputs.push_back({t.dtype(), t.shape()});
               return all;
             },
-            {}));
-    for (const Type& t : outputs) out_.push_back(memory_.emplace_back(size_t(t.bytes())).data());
+            {}),
+        carries_);
+    int64_t end = 0;
+    std::vector<int64_t> at;
+    for (const Type& t : play_->output_types()) at.push_back(end), end += (t.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    memory_.require(end);
+    for (const int64_t offset : at) out_.push_back(memory_.data() + offset);
   }
 
-  void start(uint64_t seed) { start_->run({}, {out_.data(), carries_}, seed); }
-  void run(uint64_t seed, int64_t number) { play_->run(std::vector<const void*>(out_.begin(), out_.begin() + long(carries_)), out_, seed, number); }
-  std::span<const float> returns() const { return floats(carries_); }      // [decisions, instances], as is lengths()
-  std::span<const float> lengths() const { return floats(carries_ + 1); }  // 0 where no episode ended
+  void start(uint64_t seed) { start_->run_in_place({}, {out_.data(), carries_}, seed); }
+  void run(uint64_t seed, int64_t number) { play_->run_in_place(std::vector<const void*>(out_.begin(), out_.begin() + long(carries_)), out_, seed, number); }
+  void wait() { device_.wait_for(device_.mark()); }
+  std::vector<float> returns() const { return floats(carries_); }      // [decisions, instances], as is lengths()
+  std::vector<float> lengths() const { return floats(carries_ + 1); }  // 0 where no episode ended
 
  private:
-  std::span<const float> floats(size_t i) const { return {reinterpret_cast<const float*>(memory_[i].data()), memory_[i].size() / sizeof(float)}; }
+  std::vector<float> floats(size_t i) const {
+    const int64_t bytes = play_->output_types()[i].bytes();
+    std::vector<float> values(size_t(bytes) / sizeof(float));
+    device_.download(values.data(), out_[i], bytes);
+    return values;
+  }
 
+  Backend& device_;
   size_t carries_ = 0;
   std::unique_ptr<ReadProgram> start_, play_;
-  std::vector<std::vector<std::byte>> memory_;
-  std::vector<void*> out_;
+  Arena memory_;
+  std::vector<void*> out_;  // states, and what the decisions gave
 };
 
 }  // namespace
 
 double environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args) {
-  RandomPlay play(step, instances, 0, args.instances, args.horizon);
+  constexpr int64_t kMostFrames = int64_t(32) << 20;  // bytes: a part of a rollout with larger frames is enough
+  const int64_t frames = args.instances * Type{instances.spec().dtype, instances.spec().observation}.bytes();
+  const int64_t decisions = std::clamp<int64_t>(kMostFrames / frames, 1, args.horizon);
+  RandomPlay play(step, instances, 0, args.instances, decisions);
   play.start(args.seed);
-  double seconds = 0;
-  for (int turn = 0; turn < 2; ++turn) {  // the first turn touches the memory
+  double shortest = std::numeric_limits<double>::infinity();
+  for (int turn = 0; turn < 3; ++turn) {
     const auto begin = std::chrono::steady_clock::now();
     play.run(args.seed, turn);
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    play.wait();
+    if (turn > 0)  // the first turn touches the memory
+      shortest = std::min(shortest, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  return seconds;
+  return shortest * double(args.horizon) / double(decisions);
 }
 
 PlayedEpisodes random_episodes(TrainStep& step, const Instances& instances, int64_t episodes, uint64_t seed) {
@@ -91,9 +110,10 @@ PlayedEpisodes random_episodes(TrainStep& step, const Instances& instances, int6
   std::vector<bool> finished(static_cast<size_t>(episodes));  // one episode of each instance
   for (int64_t chunk = 0; int64_t(played.returns.size()) < episodes; ++chunk) {
     play.run(seed, chunk);
-    for (size_t i = 0; i < play.lengths().size(); ++i)
-      if (const size_t row = i % finished.size(); play.lengths()[i] > 0 && !finished[row])
-        finished[row] = true, played.returns.push_back(play.returns()[i]), played.lengths.push_back(play.lengths()[i]);
+    const std::vector<float> returns = play.returns(), lengths = play.lengths();
+    for (size_t i = 0; i < lengths.size(); ++i)
+      if (const size_t row = i % finished.size(); lengths[i] > 0 && !finished[row])
+        finished[row] = true, played.returns.push_back(returns[i]), played.lengths.push_back(lengths[i]);
   }
   return played;
 }
