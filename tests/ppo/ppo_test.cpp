@@ -11,6 +11,7 @@
 #include "eager/eager_device.h"
 #include "machine/expect_error.h"
 #include "ppo/playing.h"
+#include "tasks/ppo/kl_control.h"
 
 namespace ridge {
 namespace {
@@ -398,6 +399,73 @@ TEST(Collector, EvaluationsShareNoDraws) {
   }
   EXPECT_GE(kFirstShown, kFirstEvaluated + 100) << "evaluations play 100 instances";
   EXPECT_LT(kFirstShown, int64_t(1) << 32) << "an instance is the lane of its draws";
+}
+
+// Hands out one rollout; its updates had these KL divergences, and NaN where they were skipped. Returns how many were handed out, and the rate afterwards.
+std::pair<int, double> after_updates(Playing& p, const std::vector<double>& kl) {
+  const std::vector<std::string>& names = p.held->step.scalars();
+  int made = 0;
+  for (int64_t update = 0; update < p.args.updates(); ++update) {
+    if (p.collector->next(p.collector->position()).left_out) continue;
+    StepMetrics m;
+    m.scalars[size_t(std::ranges::find(names, "kl") - names.begin())] = kl[size_t(update)], m.applied = !std::isnan(kl[size_t(update)]);
+    p.collector->collected(m), ++made;
+  }
+  return {made, p.collector->rate(1)};
+}
+
+// Two epochs of three updates. An epoch ends with its last update, whether all were applied or not.
+TEST(Collector, TheRateFollowsTheKlDivergenceOfWholeEpochs) {
+  PpoArgs args = small_ppo();
+  args.adaptive_kl = 0.01;
+  Playing p("cartpole", {}, args);
+  constexpr double kSkipped = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(p.collector->rate(1), 1);
+  EXPECT_DOUBLE_EQ(after_updates(p, {0.01, 0.01, 0.01, 0.006, 0.006, 0.019}).second, 1) << "near its target";
+  EXPECT_DOUBLE_EQ(after_updates(p, {0.03, 0.03, 0.01, 0.01, 0.01, 0.01}).second, 1 / 1.5);
+  EXPECT_DOUBLE_EQ(after_updates(p, {0.001, 0.002, 0.001, 0.001, 0.001, 0.001}).second, 1.5) << "both epochs raise it";
+  EXPECT_DOUBLE_EQ(after_updates(p, {0.03, kSkipped, 0.03, 0.01, 0.01, 0.01}).second, 1) << "the mean of those that were applied";
+  EXPECT_DOUBLE_EQ(after_updates(p, {kSkipped, kSkipped, kSkipped, 0.01, 0.01, 0.01}).second, 1) << "nothing is known";
+  for (int i = 0; i < 10; ++i) after_updates(p, {9, 9, 9, 9, 9, 9});
+  EXPECT_DOUBLE_EQ(p.collector->rate(1), kSmallestFactor);
+  for (int i = 0; i < 20; ++i) after_updates(p, {0, 0, 0, 0, 0, 0});
+  EXPECT_DOUBLE_EQ(p.collector->rate(1), kLargestFactor);
+}
+
+TEST(Collector, ALargeDivergenceLeavesOutTheRestOfARollout) {
+  PpoArgs args = small_ppo();
+  args.target_kl = 0.02, args.epochs = 3;
+  Playing p("cartpole", {}, args);
+  constexpr double kSkipped = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(after_updates(p, {0.01, 0.01, 0.03, 0.01, 0.01, 0.01, 9, 9, 9}).first, 9) << "the mean of an epoch counts, and the last epoch has no next one";
+  EXPECT_EQ(after_updates(p, {0.01, 0.01, 0.01, 0.03, 0.03, 0.03, 0, 0, 0}).first, 6);
+  EXPECT_EQ(after_updates(p, {0.03, kSkipped, 0.03, 0, 0, 0, 0, 0, 0}).first, 3) << "a skipped update does not delay the end of its epoch";
+  EXPECT_EQ(after_updates(p, {0, 0, 0, 0, 0, 0, 0, 0, 0}).first, 9) << "the next rollout is complete again";
+}
+
+// The same rule, as numbers on the host and as tensors on a device.
+TEST(KlControl, IsTheSameOnTheHostAndInPrograms) {
+  PpoArgs args = small_ppo();
+  args.adaptive_kl = 0.01, args.target_kl = 0.04;
+  KlControl<double> host{1, 0, 0, 0, 0};
+  KlControl<Tensor> device{full({}, 1), full({}, 0), full({}, 0), full({}, 0), full({}, 0)};
+  std::mt19937 random(3);
+  std::set<double> factors;
+  for (int update = 0; update < 60; ++update) {
+    const double kl = 0.06 * double(random() % 1000) / 1000 * double(update / 12 % 2);
+    const bool applied = random() % 4 != 0;
+    auto flag = [](bool b) { return full({}, b, DType::boolean); };
+    host = after_update(host, true, applied, kl, args), device = after_update(device, flag(true), flag(applied), full({}, kl), args);
+    for (const auto& [a, b] : {std::pair(host.factor, device.factor),
+                               {host.sum, device.sum},
+                               {host.applied, device.applied},
+                               {host.made, device.made},
+                               {host.stopped, device.stopped}})
+      ASSERT_NEAR(a, b.item(), 1e-5 * (1 + a)) << update;
+    factors.insert(host.factor);
+  }
+  EXPECT_GT(factors.size(), 5u);
+  EXPECT_EQ(host.stopped, 1);
 }
 
 TEST(PpoArgs, NameSizesThatDoNotFitTogether) {

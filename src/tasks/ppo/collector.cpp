@@ -13,6 +13,7 @@
 #include "step/compiled_step.h"
 #include "tasks/ppo/device_rollout.h"
 #include "tasks/ppo/host_play.h"
+#include "tasks/ppo/kl_control.h"
 #include "tasks/ppo/rollout.h"
 #include "threads/each_range.h"
 
@@ -275,7 +276,7 @@ void Collector::collect() {
   const Clock::time_point packing = Clock::now();
   pack_records();
   times_.preparing += seconds_since(packing);
-  stopped_ = false, kl_sum_ = 0, kl_count_ = 0;
+  kl_ = {kl_.factor, 0, 0, 0, 0};
 }
 
 double Collector::rollout_seconds() {
@@ -297,7 +298,7 @@ void Collector::collect_on_device(int64_t step) {
   const Buffers& b = *buffers_;
   const Clock::time_point start = Clock::now();
   if (begun_ == Clock::time_point{}) begun_ = start;
-  DeviceRollout::Given given{b.shift, b.scale, b.value_scale, float(1 / std::sqrt(returns_.variance[0] + 1e-8)), float(rate_factor_), 0, {}};
+  DeviceRollout::Given given{b.shift, b.scale, b.value_scale, float(1 / std::sqrt(returns_.variance[0] + 1e-8)), float(kl_.factor), 0, {}};
   for (int64_t i = 0; i < args_.updates(); ++i) given.rates.push_back(float(rate_scale * (schedule ? schedule(step + i) : step_.options().optimizer.lr)));
   ++rollouts_, ++times_.rollouts;
   given.entropy = entropy_weight();
@@ -502,14 +503,15 @@ BatchFeed::Batch Collector::next(int64_t step) {
   position_ = step + 1;
   const Clock::time_point start = Clock::now();
   std::span<const void* const> tensors = buffers_->batch_data;
+  const bool left_out = kl_.stopped > 0;
   if (device_)
     tensors = device_->pick();
-  else if (!stopped_)
+  else if (!left_out)
     fill_minibatch(update / args_.minibatches(), update % args_.minibatches());
   if (update + 1 == args_.updates()) finish_rollout();
   handed_out_ = Clock::now();
   times_.preparing += std::chrono::duration<double>(handed_out_ - start).count();
-  return {step, stopped_ ? std::span<const void* const>() : tensors, stopped_, bool(device_)};
+  return {step, left_out ? std::span<const void* const>() : tensors, left_out, bool(device_)};
 }
 
 void Collector::finish_rollout() {
@@ -525,19 +527,10 @@ void Collector::collected(const StepMetrics& m) {
   times_.learning += std::chrono::duration<double>(now - handed_out_).count();
   handed_out_ = now;  // several may be under way
   if (device_) {
-    if (position_ % args_.updates() == 0 && step_.pending() == 0) rate_factor_ = double(device_->close());
+    if (position_ % args_.updates() == 0 && step_.pending() == 0) kl_.factor = double(device_->close());
     return;
   }
-  if (!m.applied) return;
-  kl_sum_ += m.scalars[kl_at_], ++kl_count_;
-  if (kl_count_ < args_.minibatches()) return;
-  const double kl = kl_sum_ / double(kl_count_);  // of an epoch
-  kl_sum_ = 0, kl_count_ = 0;
-  if (args_.target_kl > 0 && kl > args_.target_kl) stopped_ = true;
-  if (args_.adaptive_kl > 0) {
-    if (kl > 2 * args_.adaptive_kl) rate_factor_ = std::max(rate_factor_ / kRateStep, kSmallestFactor);
-    if (kl < args_.adaptive_kl / 2) rate_factor_ = std::min(rate_factor_ * kRateStep, kLargestFactor);
-  }
+  kl_ = after_update(kl_, true, m.applied, m.scalars[kl_at_], args_);
 }
 
 // All evaluated instances play on until the last has finished its episode, about as fast as those of training.
@@ -727,7 +720,7 @@ std::vector<StateTensor> Collector::save() const {
     state.push_back(state_doubles(fmt::format("{}.variance", name), moments->variance));
   }
   if (programs_->host) std::ranges::move(programs_->host->save(), std::back_inserter(state));
-  state.push_back(state_doubles("numbers", {observations_.count, values_.count, returns_.count, rate_factor_, double(rollouts_), double(since_validation_)}));
+  state.push_back(state_doubles("numbers", {observations_.count, values_.count, returns_.count, kl_.factor, double(rollouts_), double(since_validation_)}));
   return state;
 }
 
@@ -741,7 +734,7 @@ void Collector::restore(const SafetensorsFile& file) {
   read_bytes(file, "score.counts", score_.counts().data(), score_.counts().size() * sizeof(int64_t));
   std::vector<double> numbers(6);
   read_doubles(file, "numbers", numbers);
-  observations_.count = numbers[0], values_.count = numbers[1], returns_.count = numbers[2], rate_factor_ = numbers[3];
+  observations_.count = numbers[0], values_.count = numbers[1], returns_.count = numbers[2], kl_.factor = numbers[3];
   rollouts_ = int64_t(numbers[4]), since_validation_ = int64_t(numbers[5]);
   for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}})
     read_doubles(file, fmt::format("{}.mean", name), moments->mean), read_doubles(file, fmt::format("{}.variance", name), moments->variance);

@@ -7,6 +7,7 @@
 #include "compile/plan_memory.h"
 #include "rl/numbers.h"
 #include "step/compiled_step.h"
+#include "tasks/ppo/kl_control.h"
 #include "tasks/ppo/rollout.h"
 
 namespace ridge {
@@ -17,9 +18,8 @@ using rl::whole;
 
 constexpr uint32_t kPickStream = 0x504F;  // of the order in which decisions are learnt from
 
-// How a rollout's updates go on, in device memory: factor of the rate, sum and number of the epoch's KL divergences, whether the rest is left out, updates so
-// far.
-enum Control { kFactor, kSum, kCount, kStopped, kUpdate, kControls };
+// How a rollout's updates go on, in device memory: KlControl, then the number of updates so far.
+enum Control { kFactor, kSum, kApplied, kMade, kStopped, kUpdate, kControls };
 Tensor part(const Tensor& control, int i) { return reshape(slice(control, 0, i, i + 1), {}); }
 
 // What the last update tells: its KL divergence as sum and count, and whether it was applied.
@@ -27,17 +27,11 @@ struct LastUpdate {
   Tensor sum, count, applied;
 };
 
-Tensor after_update(const Tensor& control, const LastUpdate& last, const PpoArgs& args) {
-  const Tensor known = logical_and(part(control, kUpdate) > num(0), last.applied);
-  const Tensor sum = part(control, kSum) + where(known, last.sum / last.count, num(0)), count = part(control, kCount) + cast(known, DType::f32);
-  const Tensor ends = count >= num(double(args.minibatches())), kl = sum / num(double(args.minibatches()));
-  Tensor factor = part(control, kFactor), stopped = part(control, kStopped);
-  if (args.target_kl > 0) stopped = where(logical_and(ends, kl > num(args.target_kl)), num(1), stopped);
-  if (args.adaptive_kl > 0) {
-    const Tensor less = maximum(factor * num(1 / kRateStep), num(kSmallestFactor)), more = minimum(factor * num(kRateStep), num(kLargestFactor));
-    factor = where(ends, where(kl > num(2 * args.adaptive_kl), less, where(kl < num(args.adaptive_kl / 2), more, factor)), factor);
-  }
-  return stack({factor, where(ends, num(0), sum), where(ends, num(0), count), stopped, part(control, kUpdate)});
+Tensor control_after(const Tensor& control, const LastUpdate& last, const PpoArgs& args) {
+  const Tensor update = part(control, kUpdate), made = update > num(0);
+  const KlControl<Tensor> before{part(control, kFactor), part(control, kSum), part(control, kApplied), part(control, kMade), part(control, kStopped)};
+  const KlControl<Tensor> c = after_update(before, made, logical_and(made, last.applied), last.sum / last.count, args);
+  return stack({c.factor, c.sum, c.applied, c.made, c.stopped, update});
 }
 
 Tensor moments(const Tensor& rows) {  // [n, width]: means, then sums of squares
@@ -99,7 +93,7 @@ struct DeviceRollout::State {
     closing = std::make_unique<ReadProgram>(step, std::vector<Type>(picked.begin(), picked.begin() + 4),
                                             traced_function(
                                                 [this](const std::vector<Tensor>& x) {
-                                                  return std::vector<Tensor>{after_update(x[0], {x[1], x[2], x[3]}, args)};
+                                                  return std::vector<Tensor>{control_after(x[0], {x[1], x[2], x[3]}, args)};
                                                 },
                                                 weights),
                                             1);
@@ -202,7 +196,7 @@ struct DeviceRollout::State {
   // Control, the last update's KL divergence and whether it was applied, rates, entropy, tables -> control, a minibatch, the rate of its update.
   std::vector<Tensor> picked_from(const std::vector<Tensor>& in) const {
     const int64_t L = args.segment, E = rows(), count = args.minibatch / L;
-    const Tensor control = after_update(in[0], {in[1], in[2], in[3]}, args), update = cast(part(control, kUpdate), DType::i64);
+    const Tensor control = control_after(in[0], {in[1], in[2], in[3]}, args), update = cast(part(control, kUpdate), DType::i64);
     size_t at = 6;
     const Tensor seen = in[at++], age = stack > 1 ? in[at++] : Tensor(), action = in[at++], log_p = in[at++], value = in[at++], advantage = in[at++],
                  goal = in[at++];

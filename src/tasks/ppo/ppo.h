@@ -79,8 +79,15 @@ class EpisodeScore {
   std::vector<int64_t> counts_;           // finished so far
 };
 
-// How the learning rate follows the KL divergence: factors of a change, and of all changes together.
-inline constexpr double kRateStep = 1.5, kSmallestFactor = 0.01, kLargestFactor = 30;
+// How the updates of a rollout go on, by their KL divergence (tasks/ppo/kl_control.h).
+template <class Number>
+struct KlControl {
+  Number factor;   // of the learning rate
+  Number sum;      // of the KL divergences of this epoch's updates that were applied
+  Number applied;  // their number
+  Number made;     // updates of this epoch, applied or not
+  Number stopped;  // 1: the rest of the rollout's updates are left out
+};
 
 // Numbers of instances that are only evaluated, and only shown: their draws are not those of training.
 inline constexpr int64_t kFirstEvaluated = int64_t(1) << 24, kFirstShown = kFirstEvaluated + (int64_t(1) << 20);
@@ -111,7 +118,7 @@ class Collector final : public BatchFeed {
   bool on_policy() const override { return true; }
   bool needs_results(int64_t step) const override { return !device_ || step % args_.updates() == 0; }
   int64_t group() const override { return args_.updates(); }
-  double rate(double scheduled) const override { return scheduled * rate_factor_ * rate_scale; }
+  double rate(double scheduled) const override { return scheduled * kl_.factor * rate_scale; }
   void collected(const StepMetrics& metrics) override;
   std::span<const std::string> scalar_names() const override;
   std::span<const double> scalars() const override { return scalars_; }
@@ -179,10 +186,9 @@ class Collector final : public BatchFeed {
   RunningMoments observations_, values_, returns_;
   EpisodeScore score_;
   int64_t position_ = 0, rollouts_ = 0, since_validation_ = 0;
-  bool wants_validation_ = false, stopped_ = false;  // stopped: the rest of this rollout's updates are left out
-  double rate_factor_ = 1, kl_sum_ = 0;
-  int64_t kl_count_ = 0;
-  size_t kl_at_ = 0;  // index of the KL divergence among the loss's scalars
+  bool wants_validation_ = false;
+  KlControl<double> kl_ = {1, 0, 0, 0, 0};  // of a GPU: only the factor; the rest is in its memory
+  size_t kl_at_ = 0;                        // index of the KL divergence among the loss's scalars
   std::array<double, 5> scalars_ = {};
   std::chrono::steady_clock::time_point begun_ = {}, handed_out_ = {};
   Times times_;
