@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 
 #include "machine/expect_error.h"
 #include "ppo/agent_runs.h"
@@ -150,6 +151,20 @@ TEST_F(AgentTask, LeavesAnAgentThatCanBeEvaluated) {
   const TrainedAgent agent = load_agent(run + "/model");
   EXPECT_EQ(agent.instances->spec().name, "cartpole");
   EXPECT_NE(agent.observations.mean[0], 0) << "statistics of the observations belong to the agent";
+}
+
+TEST_F(AgentTask, TheSummaryListsFilesThatExist) {
+  for (const char* evaluations : {"eval_interval=none", "eval_interval=8"}) {
+    RunSummary s;
+    const std::string folder = evaluations;
+    train(with(kTiny, {"decisions=128", evaluations}), s, folder);
+    std::set<std::string> listed;
+    for (const auto& [name, what] : s.files) {
+      listed.insert(name);
+      EXPECT_TRUE(std::filesystem::exists((folder_ / folder) + "/" + name)) << name << " with " << evaluations;
+    }
+    EXPECT_EQ(listed.contains("score.svg"), folder == "eval_interval=8");
+  }
 }
 
 TEST_F(AgentTask, RecordsTheBestAndTheLastWeights) {

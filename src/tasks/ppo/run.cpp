@@ -242,9 +242,10 @@ class PpoRun final : public ModuleRun {
     if (summary.folder.empty()) return;
     const std::string folder = summary.folder.string();
     add_files(summary, "play");
-    summary.files.emplace_back("score.svg", "the learning curve");
-    if (has_picture() && o.best_score) summary.files.emplace_back("best.gif", "the best weights play");
-    if (has_picture()) summary.files.emplace_back("last.gif", "the last weights play");
+    if (o.final_score) summary.files.emplace_back("score.svg", "the learning curve");
+    const bool recorded = has_picture() && o.end != Outcome::End::diverged;
+    if (recorded && o.best_score) summary.files.emplace_back("best.gif", "the best weights play");
+    if (recorded) summary.files.emplace_back("last.gif", "the last weights play");
     if (has_picture()) summary.next.push_back({fmt::format("ridge watch {}", folder), "plays in the terminal"});
     summary.next.push_back({fmt::format("ridge eval {}", folder), "scores of the best weights, sampled and most likely actions"});
     summary.next.push_back(resume_command(summary, "decisions", 2 * args_.iterations * args_.decisions()));
