@@ -88,20 +88,50 @@ small:
         shared: false
         hid_layers: [64, 64]
         hid_layers_activation: tanh
-        optim_spec: {name: Adam, lr: 0.002}
+        optim_spec: {name: Adam, lr: ${lr}, betas: [${beta1}, 0.99]}
         lr_scheduler_spec: null
   env:
     - {name: CartPole-v1, num_envs: 8, max_frame: 2.0e5}
   body: {product: outer, num: 1}
 )";
-  const auto s = settings_of(read_spec(yaml, "", {"mb=64"}, "x.yaml"));
+  const auto s = settings_of(read_spec(yaml, "", {"mb=64", "lr=2e-3", "beta1=0.8"}, "x.yaml"));
   EXPECT_EQ(s.at("minibatch"), "64");
+  EXPECT_EQ(s.at("lr"), "0.002");
+  EXPECT_EQ(s.at("beta1"), "0.8");
   EXPECT_EQ(s.at("env"), "cartpole");
   EXPECT_EQ(s.at("separate"), "true");
   EXPECT_EQ(s.at("layers"), "2");
   EXPECT_EQ(s.at("schedule"), "constant");
   EXPECT_EQ(s.at("decisions"), "200000");
-  EXPECT_TRUE(mentions(error_of([&] { read_spec(yaml, "", {}, "x.yaml"); }).what(), "spec_variables=mb=VALUE"));
+  EXPECT_TRUE(mentions(error_of([&] { read_spec(yaml, "", {"lr=1", "beta1=0"}, "x.yaml"); }).what(), "needs a value for ${mb}: spec_variables=mb=VALUE"));
+  EXPECT_TRUE(mentions(error_of([&] { read_spec(replaced(yaml, "${mb}", "${mb"), "", {"mb=1"}, "x.yaml"); }).what(), "'${mb' is not of the form ${name}"));
+}
+
+// A recurrent network learns from whole sequences: minibatches are made of them, whatever sizes the file has.
+TEST(Spec, RecurrentMinibatchesAreWholeSequences) {
+  const std::string recurrent = replaced(replaced(kPong, R"("type": "ConvNet", "shared": true, "conv_hid_layers": [[32,8,4,0,1],[64,4,2,0,1],[64,3,1,0,1]],)",
+                                                  R"("type": "RecurrentNet", "cell_type": "LSTM", "rnn_hidden_size": 32, "seq_len": 4,)"),
+                                         "ALE/Pong-v5", "CartPole-v1");
+  const SpecSettings read = read_spec(replaced(replaced(recurrent, ", \"life_loss_info\": true", ""), "\"fc_hid_layers\": [512]", "\"fc_hid_layers\": [64]"),
+                                      "ppo_pong", {}, "x.json");
+  EXPECT_EQ(settings_of(read).at("minibatch"), "256");
+  const SpecSettings larger = read_spec(replaced(recurrent, "\"minibatch_size\": 250", "\"minibatch_size\": 300"), "ppo_pong", {}, "x.json");
+  EXPECT_EQ(settings_of(larger).at("minibatch"), "512") << "3 sequences of 128 do not divide 16";
+  EXPECT_TRUE(any_mentions(larger.notes, "agent.algorithm.minibatch_size becomes 512, so that it divides a rollout of 2048 into whole sequences of 128"));
+}
+
+// SLM-Lab normalises rewards first and then clips them; ours are clipped first, so both together are not the same thing.
+TEST(Spec, RewardsAreClippedOrScaled) {
+  auto with_rewards = [](const std::string& words) {
+    return read_spec(replaced(replaced(kPong, "\"life_loss_info\": true", words), "ALE/Pong-v5", "PongNoFrameskip-v4"), "ppo_pong", {}, "x.json");
+  };
+  EXPECT_EQ(settings_of(with_rewards("\"clip_reward\": 2")).at("reward_clip"), "2");
+  const SpecSettings both = with_rewards("\"normalize_reward\": true, \"clip_reward\": 10");
+  EXPECT_EQ(settings_of(both).at("reward_clip"), "0");
+  EXPECT_EQ(settings_of(both).at("scale_rewards"), "true");
+  EXPECT_TRUE(any_mentions(both.notes, "env.clip_reward is not used: rewards are divided by the deviation of returns"));
+  EXPECT_EQ(settings_of(with_rewards("\"reward_scale\": \"sign\"")).at("reward_clip"), "0") << "Pong's rewards are signs";
+  EXPECT_TRUE(mentions(error_of([&] { with_rewards("\"clip_reward\": -1"); }).what(), "env.clip_reward: must not be negative"));
 }
 
 TEST(Spec, NamesWhatIsWrong) {
@@ -115,6 +145,13 @@ TEST(Spec, NamesWhatIsWrong) {
                         {"\"time_horizon\": 128, ", "", "agent.algorithm.time_horizon: is missing"},
                         {"\"type\": \"ConvNet\"", "\"type\": \"DuelingConvNet\"", "'DuelingConvNet' is not available"},
                         {"\"gamma\": 0.99", "\"gamma\": \"high\"", "agent.algorithm.gamma: 'high' is not a number"},
+                        {"\"OnPolicyBatchReplay\"", "\"OnPolicyBatchReplay\", \"max_sise\": 9", "agent.memory.max_sise: unknown key"},
+                        {"\"meta\": {", "\"body\": {\"product\": \"outer\", \"number\": 1}, \"meta\": {", "body.number: unknown key"},
+                        {"\"meta\": {", "\"body\": {\"num\": 2}, \"meta\": {", "body.num: only 1 is available"},
+                        {"\"use_same_optim\": true", "\"critic_optim_spec\": {\"name\": \"Adam\", \"rate\": 1}", "critic_optim_spec.rate: unknown key"},
+                        {"\"num_envs\": 16", "\"num_envs\": 0", "env.num_envs: 0 is not between 1"},
+                        {"\"time_horizon\": 128", "\"time_horizon\": 1e12", "time_horizon: 1000000000000 is more than"},
+                        {"\"num_envs\": 16", "\"num_envs\": 16, \"reward_scale\": 0.1", "not scaled by a fixed factor"},
                         {"LinearToZero", "StepLR", "'StepLR' is not available"}}) {
     const Error error = error_of([&] { read_spec(replaced(kPong, c.from, c.to), "ppo_pong", {}, "pong.json"); });
     EXPECT_EQ(error.code(), ErrorCode::usage);

@@ -13,7 +13,10 @@ void check(const PpoArgs& a) {
     fail(ErrorCode::usage, "[ppo] instances={} x horizon={} are {} decisions, which minibatch={} does not divide", a.instances, a.horizon, a.decisions(),
          a.minibatch);
   if (a.horizon % a.segment != 0) fail(ErrorCode::usage, "[ppo] segment={} does not divide horizon={}", a.segment, a.horizon);
-  if (a.minibatch % a.segment != 0) fail(ErrorCode::usage, "[ppo] minibatch={} is not a whole number of segments of {}", a.minibatch, a.segment);
+  if (a.minibatch % a.segment != 0)
+    fail(ErrorCode::usage,
+         "[ppo] minibatch={} is not a whole number of segments of {} decisions: set a multiple, or segment=N, which is the horizon by default", a.minibatch,
+         a.segment);
 }
 
 std::vector<BatchSpec> ppo_batch(const Policy& policy, const PpoArgs& a) {

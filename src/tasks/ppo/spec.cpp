@@ -2,6 +2,8 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -17,6 +19,7 @@ namespace ridge {
 namespace {
 
 constexpr double kAtariSticky = 0.25;
+constexpr int64_t kMostInstances = 1 << 24, kLongestHorizon = 1 << 20;
 
 // Environments by their names there. Pong and Breakout are Ridge's own games, not the Atari programs.
 struct KnownGame {
@@ -34,7 +37,20 @@ constexpr KnownGame kGames[] = {{"ALE/Pong-v5", "pong-pixels", kAtariSticky, kOw
                                 {"MountainCar-v0", "mountain-car", 0, ""},
                                 {"MountainCarContinuous-v0", "mountain-car-continuous", 0, ""}};
 
-// Reads one spec. Every key that is read is marked; what is left over at the end is an error.
+// YAML does not allow braces in words inside {…} and […], so variables are marked otherwise before a text is parsed.
+constexpr std::string_view kOpen = "$<";
+constexpr char kClose = '>';
+
+std::string with_marked_variables(std::string text) {
+  auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.'; };
+  for (size_t at = 0; (at = text.find("${", at)) != text.npos; at += 2) {
+    const size_t end = size_t(std::find_if_not(text.begin() + long(at) + 2, text.end(), in_name) - text.begin());
+    if (end < text.size() && text[end] == '}' && end > at + 2) text[at + 1] = kOpen[1], text[end] = kClose;
+  }
+  return text;
+}
+
+// Reads one spec. An unknown key is an error; what is known but cannot be done is refused or noted.
 class SpecReader {
  public:
   SpecReader(const std::string& file, const std::vector<std::string>& variables) : file_(file) {
@@ -47,14 +63,16 @@ class SpecReader {
 
   SpecSettings read(const YAML::Node& spec) {
     const YAML::Node agent = single(spec["agent"], "agent"), env = single(spec["env"], "env"), meta = spec["meta"];
-    known(spec, "", {"agent", "env", "meta", "body", "search", "name", "git_sha"});
+    known(spec, "", {"agent", "env", "meta", "body", "search", "spec_params", "name", "git_sha"});
     known(agent, "agent", {"name", "algorithm", "memory", "net"});
     if (spec["search"]) note("search is not done: its ranges are ignored");
+    if (spec["spec_params"]) note("spec_params is not used: name one value, as spec_variables=NAME=VALUE");
     read_environment(env);
+    recurrent_ = text(part(agent, "agent", "net"), "agent.net", "type") == "RecurrentNet";
     read_algorithm(part(agent, "agent", "algorithm"));
     read_net(part(agent, "agent", "net"));
-    if (const YAML::Node memory = agent["memory"]; memory && text(memory, "agent.memory", "name") != "OnPolicyBatchReplay")
-      note(fmt::format("agent.memory {} is not used: PPO keeps one rollout", text(memory, "agent.memory", "name")));
+    if (agent["memory"]) read_memory(part(agent, "agent", "memory"));
+    if (spec["body"]) read_body(part(spec, "", "body"));
     if (meta) read_meta(meta);
     return std::move(out_);
   }
@@ -72,17 +90,22 @@ class SpecReader {
     return inner;
   }
   YAML::Node part(const YAML::Node& node, const std::string& path, const char* key) const {
-    if (!node[key] || !node[key].IsMap()) refuse(path + "." + key, "is missing, or not a map");
+    if (!node[key] || !node[key].IsMap()) refuse(below(path, key), "is missing, or not a map");
     return node[key];
   }
+  static std::string below(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
 
   void known(const YAML::Node& node, const std::string& path, const std::set<std::string>& names) const {
     for (const auto& entry : node) {
       const std::string key = entry.first.as<std::string>();
       if (names.contains(key)) continue;
       const std::vector<std::string_view> all(names.begin(), names.end());
-      refuse(path.empty() ? key : path + "." + key, fmt::format("unknown key; {}", nearest_hint(key, all)));
+      refuse(below(path, key), fmt::format("unknown key; {}", nearest_hint(key, all)));
     }
+  }
+
+  void known_below(const YAML::Node& node, const std::string& path, const char* key, const std::set<std::string>& names) const {
+    if (node[key] && node[key].IsMap()) known(node[key], below(path, key), names);
   }
 
   // Keys without an equivalent.
@@ -92,13 +115,14 @@ class SpecReader {
   }
 
   std::string filled(std::string value, const std::string& key) const {
-    for (size_t at; (at = value.find("${")) != value.npos;) {
-      const size_t end = value.find('}', at);
-      if (end == value.npos) refuse(key, fmt::format("'{}' has no closing brace", value));
+    if (value.find("${") != value.npos) refuse(key, fmt::format("'{}' is not of the form ${{name}}", value));
+    for (size_t at = 0; (at = value.find(kOpen, at)) != value.npos;) {
+      const size_t end = value.find(kClose, at);
+      if (end == value.npos) refuse(key, fmt::format("'{}' is not of the form ${{name}}", value));
       const std::string name = value.substr(at + 2, end - at - 2);
       const auto it = variables_.find(name);
       if (it == variables_.end()) refuse(key, fmt::format("needs a value for ${{{0}}}: spec_variables={0}=VALUE", name));
-      value.replace(at, end - at + 1, it->second);
+      value.replace(at, end - at + 1, it->second), at += it->second.size();
     }
     return value;
   }
@@ -108,10 +132,12 @@ class SpecReader {
   }
   std::optional<double> number(const YAML::Node& node, const std::string& path, const char* key) const {
     if (!node[key] || node[key].IsNull()) return {};
-    const std::string word = text(node, path, key);
+    return number_in(text(node, path, key), path + "." + key);
+  }
+  double number_in(const std::string& word, const std::string& key) const {
     char* end = nullptr;
     const double value = std::strtod(word.c_str(), &end);
-    if (word.empty() || *end || !std::isfinite(value)) refuse(path + "." + key, fmt::format("'{}' is not a number", word));
+    if (word.empty() || *end || !std::isfinite(value)) refuse(key, fmt::format("'{}' is not a number", word));
     return value;
   }
   std::optional<int64_t> count(const YAML::Node& node, const std::string& path, const char* key) const {  // 1e7 is allowed
@@ -156,18 +182,32 @@ class SpecReader {
     set("sticky", fmt::format("{}", sticky));
     if (sticky > 0) note(fmt::format("actions are repeated with a probability of {}, as in {}", sticky, name));
     instances_ = count(env, "env", "num_envs").value_or(1);
+    if (instances_ < 1 || instances_ > kMostInstances) refuse("env.num_envs", fmt::format("{} is not between 1 and {}", instances_, kMostInstances));
     set("instances", fmt::format("{}", instances_));
     frames_ = needed(env, "env", "max_frame");
     set("decisions", fmt::format("{}", frames_));
     set_count("time_limit", count(env, "env", "max_t"));
     set("normalize_observations", flag(env, "env", "normalize_obs", false) ? "true" : "false");
-    set("scale_rewards", flag(env, "env", "normalize_reward", false) ? "true" : "false");
-    if (number(env, "env", "reward_scale").value_or(1) != 1) refuse("env.reward_scale", "rewards are not scaled by a fixed factor; use normalize_reward");
-    set_number("reward_clip", number(env, "env", "clip_reward").value_or(0));
+    read_rewards(env, *game);
     unused(env, "env", {"device", "full_action_space"});
     if (number(env, "env", "clip_obs").value_or(10) != 10) note("env.clip_obs: normalised observations are clipped to 10");
     if (flag(env, "env", "life_loss_info", false)) note("env.life_loss_info has no effect: there are no lives");
     if (env["frame_op"] || env["frame_op_len"]) note("env.frame_op: pictures are stacks of four frames");
+  }
+
+  // SLM-Lab clips after it has normalised rewards, and those of Atari games always to one.
+  void read_rewards(const YAML::Node& env, const KnownGame& game) {
+    const bool scaled = flag(env, "env", "normalize_reward", false), points = std::string_view(game.ours).starts_with("pong");
+    set("scale_rewards", scaled ? "true" : "false");
+    if (env["reward_scale"] && !env["reward_scale"].IsNull() && text(env, "env", "reward_scale") == "sign") {
+      if (!points) refuse("env.reward_scale", "'sign' is only for games whose rewards are -1, 0 and 1; use clip_reward");
+    } else if (number(env, "env", "reward_scale").value_or(1) != 1) {
+      refuse("env.reward_scale", "rewards are not scaled by a fixed factor; use normalize_reward");
+    }
+    const double clip = number(env, "env", "clip_reward").value_or(0);
+    if (clip < 0) refuse("env.clip_reward", "must not be negative: rewards are clipped to ± this");
+    if (scaled && clip > 0) note("env.clip_reward is not used: rewards are divided by the deviation of returns, and are not clipped after that");
+    set_number("reward_clip", scaled ? 0 : clip);
   }
 
   // A schedule's value at the start, and at the end if it falls linearly.
@@ -204,6 +244,7 @@ class SpecReader {
     set("value_clip", fmt::format("{}", flag(a, path, "clip_vloss", false) ? clip : 0));
     set("normalize_values", flag(a, path, "normalize_v_targets", false) ? "true" : "false");
     unused(a, path, {"training_frequency", "explore_var_spec"});
+    known_below(a, path, "explore_var_spec", {"name", "start_val", "end_val", "start_step", "end_step"});
     for (const char* key : {"action_pdtype", "action_policy"})
       if (a[key] && text(a, path, key) != "default") note(fmt::format("{}.{} is not used: actions are drawn from the policy's own distribution", path, key));
     if (flag(a, path, "symlog", false)) refuse(path + ".symlog", "is not available");
@@ -212,12 +253,15 @@ class SpecReader {
         refuse(path + ".normalize_advantages", fmt::format("'{}' is not available, only standardize", how));
     const int64_t horizon = needed(a, path, "time_horizon"), epochs = needed(a, path, "training_epoch");
     int64_t minibatch = needed(a, path, "minibatch_size");
-    const int64_t all = instances_ * horizon;
     if (minibatch < 1 || horizon < 1) refuse(path, "time_horizon and minibatch_size must be at least 1");
-    minibatch = std::min(all, (minibatch + instances_ - 1) / instances_ * instances_);
-    while (all % minibatch != 0) minibatch += instances_;
+    if (horizon > kLongestHorizon) refuse(path + ".time_horizon", fmt::format("{} is more than {}", horizon, kLongestHorizon));
+    // Minibatches are whole decisions of all instances, or with a memory, whole sequences of some.
+    const int64_t all = instances_ * horizon, unit = recurrent_ ? horizon : instances_;
+    minibatch = std::min(all, (std::min(minibatch, all) + unit - 1) / unit * unit);
+    while (all % minibatch != 0) minibatch += unit;
     if (minibatch != needed(a, path, "minibatch_size"))
-      note(fmt::format("{}.minibatch_size becomes {}, so that it divides a rollout of {}", path, minibatch, all));
+      note(fmt::format("{}.minibatch_size becomes {}, so that it divides a rollout of {}{}", path, minibatch, all,
+                       recurrent_ ? fmt::format(" into whole sequences of {}", horizon) : ""));
     updates_ = all / minibatch * epochs, rollout_ = all;
     set("horizon", fmt::format("{}", horizon)), set("minibatch", fmt::format("{}", minibatch)), set("update_epochs", fmt::format("{}", epochs));
   }
@@ -294,7 +338,8 @@ class SpecReader {
     if (net["actor_optim_spec"] || net["critic_optim_spec"]) note(fmt::format("{}: actor and critic share one optimizer, that of {}", path, optimizer));
     const YAML::Node o = part(net, path, optimizer);
     const std::string o_path = path + "." + optimizer;
-    known(o, o_path, {"name", "lr", "eps", "betas", "weight_decay"});
+    for (const char* key : {"optim_spec", "actor_optim_spec", "critic_optim_spec"}) known_below(net, path, key, {"name", "lr", "eps", "betas", "weight_decay"});
+    known_below(net, path, "loss_spec", {"name"});
     if (const std::string name = text(o, o_path, "name"); name != "Adam" && name != "AdamW")
       refuse(o_path + ".name", fmt::format("'{}' is not available; use Adam or AdamW", name));
     set_number("lr", number(o, o_path, "lr")), set_number("adam_epsilon", number(o, o_path, "eps").value_or(1e-8));
@@ -302,10 +347,11 @@ class SpecReader {
     std::vector<double> betas = {0.9, 0.999};
     if (o["betas"]) {
       if (!o["betas"].IsSequence() || o["betas"].size() != 2) refuse(o_path + ".betas", "is not a list of two numbers");
-      for (size_t i = 0; i < 2; ++i) betas[i] = o["betas"][i].as<double>();
+      for (size_t i = 0; i < 2; ++i) betas[i] = number_in(filled(o["betas"][i].as<std::string>(), o_path + ".betas"), o_path + ".betas");
     }
     set_number("beta1", betas[0]), set_number("beta2", betas[1]);
-    if (const YAML::Node s = net["lr_scheduler_spec"]; s && s.IsMap()) {
+    if (const YAML::Node s = net["lr_scheduler_spec"]; s && !s.IsNull()) {
+      if (!s.IsMap()) refuse(path + ".lr_scheduler_spec", "is neither a map nor null");
       const std::string s_path = path + ".lr_scheduler_spec";
       known(s, s_path, {"name", "frame"});
       if (const std::string name = text(s, s_path, "name"); name != "LinearToZero")
@@ -339,10 +385,29 @@ class SpecReader {
     return values;
   }
 
+  void read_memory(const YAML::Node& memory) {
+    const std::string path = "agent.memory";
+    known(memory, path, {"name", "batch_size", "max_size", "use_cer"});
+    if (const std::string name = text(memory, path, "name"); name != "OnPolicyBatchReplay")
+      note(fmt::format("{} {} is not used: PPO keeps one rollout", path, name));
+    unused(memory, path, {"batch_size", "max_size", "use_cer"});
+  }
+
+  // How agents and environments are combined: here, one with one.
+  void read_body(const YAML::Node& body) {
+    known(body, "body", {"product", "num"});
+    if (body["product"])
+      if (const std::string product = text(body, "body", "product"); product != "outer" && product != "inner")
+        refuse("body.product", fmt::format("'{}' is not available; one agent plays one environment, outer or inner", product));
+    if (count(body, "body", "num").value_or(1) != 1) refuse("body.num", "only 1 is available");
+  }
+
   void read_meta(const YAML::Node& meta) {
     known(meta, "meta",
           {"distributed", "log_frequency", "eval_frequency", "max_session", "max_trial", "rigorous_eval", "search_resources", "search_scheduler", "search",
            "param_spec_process", "resume"});
+    known_below(meta, "meta", "search_resources", {"cpu", "gpu"});
+    known_below(meta, "meta", "search_scheduler", {"name", "grace_period", "reduction_factor"});
     set_count("seeds", count(meta, "meta", "max_session"));
     if (const std::optional<int64_t> frames = count(meta, "meta", "eval_frequency"); frames && *frames > 0)
       set("eval_interval", fmt::format("{}", (*frames + rollout_ - 1) / rollout_ * updates_));
@@ -355,12 +420,13 @@ class SpecReader {
   std::map<std::string, std::string> variables_;
   SpecSettings out_;
   int64_t instances_ = 1, frames_ = 0, rollout_ = 1, updates_ = 1;
+  bool recurrent_ = false;
 };
 
 }  // namespace
 
 SpecSettings read_spec(const std::string& text, const std::string& name, const std::vector<std::string>& variables, const std::string& file) try {
-  const YAML::Node all = YAML::Load(text);  // JSON is YAML
+  const YAML::Node all = YAML::Load(with_marked_variables(text));  // JSON is YAML
   if (!all.IsMap() || all.size() == 0) fail(ErrorCode::usage, "[spec] {} has no specs: it must be a map of names to specs", file);
   std::vector<std::string> names;
   for (const auto& entry : all) names.push_back(entry.first.as<std::string>());
