@@ -286,17 +286,38 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 // What an agent's lines say besides the score, most important first.
 std::vector<std::string> agent_figures(const Progress& p) {
   std::vector<std::string> figures;
-  for (const auto& [name, word, decimals] : {std::tuple("kl", "kl", 4), {"clipped", "clipped", -1}, {"entropy", "entropy", 3}, {"explained", "explained", 2}})
+  for (const auto& [name, word, decimals] : {std::tuple("kl", "kl", 4),
+                                             {"clipped", "clipped", -1},
+                                             {"entropy", "entropy", 3},
+                                             {"explained", "explained", 2},
+                                             {"policy_loss", "policy loss", 4},
+                                             {"value_loss", "value loss", 4}})
     if (const double value = scalar_of(p, name); !std::isnan(value))
       figures.push_back(fmt::format("{} {}", word, decimals < 0 ? percent(value) : short_number(value, decimals)));
   return figures;
 }
 
-std::string time_split(const Progress& p, std::string_view separator) {
-  const double playing = scalar_of(p, "playing"), learning = scalar_of(p, "learning");
+// Shares of the time since the run began. Playing is acting and the environment together, where the environment's part is not known yet.
+std::vector<std::pair<const char*, double>> time_shares(const Progress& p) {
+  const double playing = scalar_of(p, "playing"), environment = scalar_of(p, "environment"), learning = scalar_of(p, "learning");
   if (std::isnan(playing) || std::isnan(learning)) return {};
-  return fmt::format("playing {}{}learning {}{}waiting {}", percent(playing), separator, percent(learning), separator,
-                     percent(std::max(0.0, 1 - playing - learning)));
+  std::vector<std::pair<const char*, double>> shares = {{"playing", playing}};
+  if (!std::isnan(environment)) shares = {{"acting", std::max(0.0, playing - environment)}, {"environment", environment}};
+  shares.insert(shares.end(), {{"learning", learning}, {"waiting", std::max(0.0, 1 - playing - learning)}});
+  return shares;
+}
+
+std::string time_split(const Progress& p, std::string_view separator) {
+  std::string text;
+  for (const auto& [what, share] : time_shares(p)) text += fmt::format("{}{} {}", text.empty() ? "" : separator, what, percent(share));
+  return text;
+}
+
+std::string bottleneck(const Progress& p) {
+  const auto shares = time_shares(p);
+  if (shares.empty()) return {};
+  const std::string_view most = std::ranges::max_element(shares, {}, &std::pair<const char*, double>::second)->first;
+  return fmt::format("{}{} takes the most time", most == "environment" ? "the " : "", most);
 }
 
 std::string agent_live_line(const Progress& p, std::span<const double> scores, int width, const LiveNotes& notes) {
@@ -311,7 +332,9 @@ std::string agent_live_line(const Progress& p, std::span<const double> scores, i
       {notes.cores, 8},
   };
   int rank = 9;
-  for (const std::string& figure : agent_figures(p)) fields.push_back({figure, rank++});
+  std::vector<std::string> figures = agent_figures(p);
+  figures.insert(figures.begin() + long(std::min<size_t>(figures.size(), 4)), bottleneck(p));  // before the losses
+  for (const std::string& figure : figures) fields.push_back({figure, rank++});
   fields.push_back({notes.target, 3});
   fields.push_back({p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 3});
   fields.push_back({scores.size() > 1 ? blanks(kMinBars) : "", 5});
@@ -322,7 +345,7 @@ std::string agent_plain_line(const Progress& p, const LiveNotes& notes) {
   std::string line = fmt::format("update {}: score {}, length {}, {} steps/s", p.step, short_number(scalar_of(p, "score"), 2),
                                  short_number(scalar_of(p, "length"), 0), count_text(p.tokens_s));
   if (p.frames_s > p.tokens_s) line += fmt::format(", {} frames/s", count_text(p.frames_s));
-  if (const std::string split = time_split(p, ", "); !split.empty()) line += ", " + split;
+  if (const std::string split = time_split(p, ", "); !split.empty()) line += ", " + split + ", " + bottleneck(p);
   for (const std::string& figure : agent_figures(p)) line += ", " + figure;
   line += fmt::format(", lr {:.3g}", p.lr);
   if (!notes.cores.empty()) line += ", " + notes.cores;

@@ -362,6 +362,28 @@ TEST(Collector, ExpectsEvaluationsOfUsualLength) {
   EXPECT_LT(expected_length("cartpole", 8), 100) << "a random policy balances the pole for about 20 decisions, 500 are allowed";
 }
 
+TEST(Collector, TellsActingFromTheEnvironmentAfterAWhile) {
+  for (const bool on_device : {false, true}) {
+    PpoArgs args = small_ppo();
+    args.epochs = 1;
+    Playing p("cartpole", {}, args, {}, on_device);
+    const std::span<const std::string> names = p.collector->scalar_names();
+    auto share = [&](const char* name) { return p.collector->scalars()[size_t(std::ranges::find(names, name) - names.begin())]; };
+    auto roll_out = [&](int times) {
+      for (int i = 0; i < times * int(args.updates()); ++i) p.collector->next(p.collector->position());
+    };
+    roll_out(45);
+    EXPECT_TRUE(std::isnan(share("environment"))) << "nobody asked for it";
+    p.collector->measure_environment_after = 1e9;
+    roll_out(2);
+    EXPECT_TRUE(std::isnan(share("environment"))) << "too early";
+    p.collector->measure_environment_after = 0;
+    roll_out(1);
+    EXPECT_GT(share("environment"), 0);
+    EXPECT_LE(share("environment"), share("playing"));
+  }
+}
+
 TEST(Collector, PlaysTheSameNumberOfEpisodesInEveryInstance) {
   Playing p("cartpole", {}, small_ppo());
   const std::optional<PlayedEpisodes> played = p.collector->play(150, true);

@@ -113,23 +113,24 @@ TEST(PlainLine, MatchesNanoGptsFormat) {
   EXPECT_TRUE(line.starts_with("iter 1200: loss 1.2346, time 23.71ms")) << line;
 }
 
-const std::vector<std::string> kAgentScalars = {"policy_loss", "entropy", "kl", "clipped", "score", "length", "explained", "playing", "learning"};
+const std::vector<std::string> kAgentScalars = {"policy_loss", "value_loss", "entropy", "kl",       "clipped",    "score",
+                                                "length",      "explained",  "playing", "learning", "environment"};
 
 Progress agent_progress() {
   Progress p = some_progress();
   p.scalar_names = kAgentScalars, p.frames_s = 4 * p.tokens_s;
-  const double values[] = {-0.01, 0.8456, 0.0107, 0.1216, -19.4074, 926.74, 0.4213, 0.15, 0.71};
+  const double values[] = {-0.01, 0.2345, 0.8456, 0.0107, 0.1216, -19.4074, 926.74, 0.4213, 0.15, 0.71, 0.06};
   std::copy(std::begin(values), std::end(values), p.scalars.begin());
   return p;
 }
 
 TEST(LiveLine, PutsTheScoreOfAnAgentFirst) {
   const Progress p = agent_progress();
-  EXPECT_EQ(live_line(p, std::vector<double>{1, 2, 3, 4}, "steps", 200),
-            "score -19.41  length 927  update 1200/5000  32.4k steps/s  130k frames/s  playing 15 % learning 71 % waiting 14 %  kl 0.0107  clipped 12 %  "
-            "entropy 0.846  explained 0.42  ETA 1:23  ▁▃▆█");
+  EXPECT_EQ(live_line(p, std::vector<double>{1, 2, 3, 4}, "steps", 300),
+            "score -19.41  length 927  update 1200/5000  32.4k steps/s  130k frames/s  acting 9 % environment 6 % learning 71 % waiting 14 %  kl 0.0107  "
+            "clipped 12 %  entropy 0.846  explained 0.42  learning takes the most time  policy loss -0.0100  value loss 0.2345  ETA 1:23  ▁▃▆█");
   EXPECT_EQ(live_line(p, {}, "steps", 60), "score -19.41  update 1200/5000  32.4k steps/s  ETA 1:23");
-  for (int width = 20; width < 220; ++width) {
+  for (int width = 20; width < 310; ++width) {
     const std::string line = live_line(p, std::vector<double>(64, 2.0), "steps", width);
     EXPECT_LE(display_width(line), width);
     EXPECT_TRUE(line.starts_with("score -19.41")) << line;
@@ -138,11 +139,26 @@ TEST(LiveLine, PutsTheScoreOfAnAgentFirst) {
 
 TEST(PlainLine, PutsTheScoreOfAnAgentFirst) {
   Progress p = agent_progress();
-  EXPECT_EQ(plain_line(p, "steps"),
-            "update 1200: score -19.41, length 927, 32.4k steps/s, 130k frames/s, playing 15 %, learning 71 %, waiting 14 %, kl 0.0107, clipped 12 %, "
-            "entropy 0.846, explained 0.42, lr 0.00093, ETA 1:23");
-  p.scalars[4] = p.scalars[5] = NAN, p.frames_s = p.tokens_s;  // no episode has ended; a frame per decision
-  EXPECT_TRUE(plain_line(p, "steps").starts_with("update 1200: score none, length none, 32.4k steps/s, playing")) << plain_line(p, "steps");
+  EXPECT_EQ(
+      plain_line(p, "steps"),
+      "update 1200: score -19.41, length 927, 32.4k steps/s, 130k frames/s, acting 9 %, environment 6 %, learning 71 %, waiting 14 %, "
+      "learning takes the most time, kl 0.0107, clipped 12 %, entropy 0.846, explained 0.42, policy loss -0.0100, value loss 0.2345, lr 0.00093, ETA 1:23");
+  p.scalars[5] = p.scalars[6] = NAN, p.frames_s = p.tokens_s;  // no episode has ended; a frame per decision
+  EXPECT_TRUE(plain_line(p, "steps").starts_with("update 1200: score none, length none, 32.4k steps/s, acting")) << plain_line(p, "steps");
+}
+
+TEST(PlainLine, NamesWhatTakesMostOfAnAgentsTime) {
+  Progress p = agent_progress();
+  double &playing = p.scalars[8], &learning = p.scalars[9], &environment = p.scalars[10];
+  auto says = [&](const char* text) { return plain_line(p, "steps").find(text) != std::string::npos; };
+  environment = NAN, playing = 0.6, learning = 0.3;
+  EXPECT_TRUE(says("playing 60 %, learning 30 %, waiting 10 %, playing takes the most time")) << "the environment's part is not known";
+  environment = 0.5;
+  EXPECT_TRUE(says("acting 10 %, environment 50 %, learning 30 %, waiting 10 %, the environment takes the most time"));
+  environment = 0.1;
+  EXPECT_TRUE(says("acting 50 %, environment 10 %") && says("acting takes the most time"));
+  playing = 0.2, learning = 0.2;
+  EXPECT_TRUE(says("waiting takes the most time"));
 }
 
 TEST(LiveLine, ShowsAnAgentsCoresAndItsTimeToTheTarget) {

@@ -226,7 +226,7 @@ void Collector::begin() {
 Collector::~Collector() = default;
 
 std::span<const std::string> Collector::scalar_names() const {
-  static const std::vector<std::string> names = {"score", "length", "explained", "playing", "learning"};
+  static const std::vector<std::string> names = {"score", "length", "explained", "playing", "learning", "environment"};
   return names;
 }
 
@@ -238,7 +238,15 @@ std::vector<const void*> Collector::program_inputs(const std::vector<Bytes>& car
   return in;
 }
 
+void Collector::measure_environment() {
+  constexpr double kPatience = 40;  // rollouts; it takes a few
+  if (!measure_environment_after || environment_seconds_ || instances_.on_host() || times_.rollouts == 0) return;
+  if (seconds_since(begun_) < std::max(*measure_environment_after, kPatience * times_.playing / double(times_.rollouts))) return;
+  environment_seconds_ = environment_seconds(step_, instances_, args_);
+}
+
 void Collector::collect() {
+  measure_environment();
   Buffers& b = *buffers_;
   const Clock::time_point start = Clock::now();
   if (begun_ == Clock::time_point{}) begun_ = start;
@@ -262,6 +270,7 @@ void Collector::collect() {
   const Clock::time_point played = Clock::now();
   times_.playing += std::chrono::duration<double>(played - start).count();
   if (programs_->host) times_.environment = programs_->host->environment_seconds();
+  if (environment_seconds_) times_.environment = std::min(times_.playing, *environment_seconds_ * double(times_.rollouts));
 
   find_final_values();
   if (args_.scale_rewards) {
@@ -295,6 +304,7 @@ double Collector::rollout_seconds() {
 }
 
 void Collector::collect_on_device(int64_t step) {
+  measure_environment();
   const Buffers& b = *buffers_;
   const Clock::time_point start = Clock::now();
   if (begun_ == Clock::time_point{}) begun_ = start;
@@ -304,6 +314,7 @@ void Collector::collect_on_device(int64_t step) {
   given.entropy = entropy_weight();
   const DeviceRollout::Results r = device_->collect(given);
   times_.playing += seconds_since(start);
+  if (environment_seconds_) times_.environment = std::min(times_.playing, *environment_seconds_ * double(times_.rollouts));
   for (size_t i = 0; i < r.episode_length.size(); ++i)
     if (r.episode_length[i] > 0) score_.add(int64_t(i) % args_.instances, r.episode_return[i], r.episode_length[i]);
   finish_scalars(double(r.advantage.squares[0]), double(r.goal.squares[0]));
@@ -380,8 +391,12 @@ void Collector::count_episodes() {
 void Collector::finish_scalars(double error, double spread) {
   const double whole = seconds_since(begun_);
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  scalars_ = {score_.score().value_or(kUnknown), score_.length().value_or(kUnknown), spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN(),
-              times_.playing / whole, times_.learning / whole};
+  scalars_ = {score_.score().value_or(kUnknown),
+              score_.length().value_or(kUnknown),
+              spread > 0 ? 1 - error / spread : std::numeric_limits<double>::quiet_NaN(),
+              times_.playing / whole,
+              times_.learning / whole,
+              times_.environment ? *times_.environment / whole : kUnknown};
 }
 
 // Statistics stay the same from a rollout to its last update; what it adds counts from the next one on.

@@ -83,7 +83,7 @@ class RandomPlay {
 }  // namespace
 
 double environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args) {
-  constexpr int64_t kMostFrames = int64_t(32) << 20;  // bytes: a part of a rollout with larger frames is enough
+  constexpr int64_t kMostFrames = int64_t(8) << 20;  // bytes: a part of a rollout with larger frames is enough
   const int64_t frames = args.instances * Type{instances.spec().dtype, instances.spec().observation}.bytes();
   const int64_t decisions = std::clamp<int64_t>(kMostFrames / frames, 1, args.horizon);
   RandomPlay play(step, instances, 0, args.instances, decisions);

@@ -144,10 +144,13 @@ class Collector final : public BatchFeed {
 
   struct Times {
     double playing = 0, advantages = 0, preparing = 0, learning = 0;  // seconds; learning: from a minibatch to the end of its update
-    std::optional<double> environment;                                // its part of playing, if that can be measured: of a host environment
+    std::optional<double> environment;                                // its part of playing, if that is known
     int64_t rollouts = 0;                                             // in this process
   };
   const Times& times() const { return times_; }
+  // Tensor code and policy are one program, so the environment's part is measured alone: when the run has taken this many seconds, and long enough not to slow
+  // it down noticeably. Without it, that part stays unknown.
+  std::optional<double> measure_environment_after;
   int64_t rollouts() const { return rollouts_; }
   const RunningMoments& observations() const { return observations_; }
   const RunningMoments& values() const { return values_; }
@@ -161,6 +164,7 @@ class Collector final : public BatchFeed {
   std::vector<Type> host_outputs() const;
   void collect();
   void collect_on_device(int64_t step);
+  void measure_environment();
   void finish_scalars(double error, double spread);
   float entropy_weight() const;
   void find_final_values();
@@ -189,9 +193,10 @@ class Collector final : public BatchFeed {
   bool wants_validation_ = false;
   KlControl<double> kl_ = {1, 0, 0, 0, 0};  // of a GPU: only the factor; the rest is in its memory
   size_t kl_at_ = 0;                        // index of the KL divergence among the loss's scalars
-  std::array<double, 5> scalars_ = {};
+  std::array<double, 6> scalars_ = {};
   std::chrono::steady_clock::time_point begun_ = {}, handed_out_ = {};
   Times times_;
+  std::optional<double> environment_seconds_;  // of a rollout, once measured
 };
 
 // Seconds of a rollout by random actions, without a policy: the environment's part of playing. Measured once, in a few times that long.

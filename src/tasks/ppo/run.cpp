@@ -31,6 +31,7 @@ using config::Resolved;
 constexpr int64_t kEpisodes = 100;       // of a validation
 constexpr int64_t kPictured = 300;       // decisions of a recording, at most
 constexpr double kClearlyFaster = 0.05;  // a smaller gain may be noise
+constexpr double kSplitAfter = 5;        // seconds until the lines of a run tell acting from the environment
 constexpr double kTargetMargin = 0.5;    // a run is done when the evaluation misses the target by no more than this
 
 int64_t count_or(const Resolved& s, const char* key, int64_t otherwise) { return s.get<std::optional<int64_t>>(key).value_or(otherwise); }
@@ -126,7 +127,7 @@ void refuse_unused_settings(const Resolved& s, const Instances& instances) {
 
 class PpoRun final : public ModuleRun {
  public:
-  PpoRun(const Resolved& s, const RunOptions& o) : instances_(make_instances(s)), args_(ppo_args(s)), started_(o.started) {
+  PpoRun(const Resolved& s, const RunOptions& o) : instances_(make_instances(s)), args_(ppo_args(s)), started_(o.started), measures_(o.measure) {
     for (const char* key : {"steps", "batch"})
       if (s.get<std::string>(key) != "auto")
         fail(ErrorCode::usage, "[ppo] {}={} has no meaning here: set decisions=N for the length of a run and minibatch=N for decisions per update", key,
@@ -184,6 +185,7 @@ class PpoRun final : public ModuleRun {
 
   TrainerTask trainer_task(const Resolved& s) override {
     collector_->target = target_;
+    if (measures_) collector_->measure_environment_after = kSplitAfter;
     collector_->schedule = [schedule = schedule_](int64_t number) { return schedule.rate(number); };
     collector_->begin();
     if (start_) collector_->use_statistics_of(start_->observations, start_->values);
@@ -420,6 +422,7 @@ class PpoRun final : public ModuleRun {
   Instances instances_;
   PpoArgs args_;
   std::chrono::steady_clock::time_point started_;
+  bool measures_;
   std::shared_ptr<Policy> policy_;
   std::vector<Tensor> tensors_;
   std::shared_ptr<Collector> collector_;
