@@ -292,6 +292,22 @@ TEST_F(AgentTask, TargetsAreBoundedByTheEnvironment) {
   EXPECT_EQ(bound({"env=mountain-car-continuous"}), 100);
 }
 
+// A benchmark's result says what was measured: figures of other games, recipes or networks are not comparable.
+TEST_F(AgentTask, BenchmarkRowsSayWhatTheyMeasure) {
+  for (const bool gpu : {false, true})
+    for (const BenchRow& row : ppo_bench_rows(gpu)) {
+      EXPECT_NE(row.rival.find(gpu ? "--modes eager compile capture" : "--threads 1 or 2"), std::string::npos) << row.rival;
+      EXPECT_EQ(row.rival.find("--channels-last") != std::string::npos, row.name == "ppo/pong-classic") << row.rival;
+      ASSERT_EQ(row.rival_flags.size(), 1u);
+      EXPECT_EQ(row.rival_flags[0], std::pair(std::string("bf16"), std::string("--dtype bfloat16")));
+    }
+  const BenchStep bench = ppo_bench_step({}, settings(with(kTiny, {"env=pong", "sticky=0.25", "recurrent=lstm", "recurrent_units=6"})));
+  TrainStep step(bench.model, bench.options);
+  const std::string text = bench.collect(step).environment;
+  EXPECT_TRUE(text.starts_with("pong 00e7ed94, [8], frame skip 4, sticky 0.25")) << text;
+  EXPECT_TRUE(mentions(text, "; 8 instances x 16 decisions, minibatch 32, 2 epochs; mlp 8x2 tanh, lstm of 6 units, 532 parameters")) << text;
+}
+
 TEST_F(AgentTask, TrainingHasNoInstanceOfAnEvaluation) {
   const config::Key* const key = config::find_key("instances", config::task_bit(kPpoName));
   ASSERT_TRUE(key);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -61,6 +62,12 @@ PolicyArgs PolicyArgs::from_json(std::string_view text) {
   a.network = j.at("network"), a.hidden = j.at("hidden"), a.layers = j.at("layers"), a.activation = j.at("activation");
   a.separate = j.at("separate"), a.memory = j.at("memory"), a.memory_units = j.at("memory_units");
   return a;
+}
+
+std::string PolicyArgs::describe() const {
+  std::string text = network == "mlp" ? fmt::format("mlp {}x{} {}", hidden, layers, activation) : network;
+  if (memory != "none") text += fmt::format(", {} of {} units", memory, memory_units);
+  return text;
 }
 
 Policy::Policy(PolicyArgs args) : args_(std::move(args)) {

@@ -24,6 +24,7 @@ struct PolicyArgs {
 
   std::string json() const;  // without observation, dtype and actions, which are the environment's
   static PolicyArgs from_json(std::string_view text);
+  std::string describe() const;  // "mlp 64x3 relu, lstm of 64 units"
 };
 
 // A module. Weights are orthogonal, biases 0; the outputs for actions start near 0, so that all actions are about as likely.

@@ -402,10 +402,7 @@ class PpoRun final : public ModuleRun {
   }
 
   void describe(const Resolved& s, RunPlanner& planner) {
-    const PolicyArgs& p = policy_->args();
-    std::string network = p.network == "mlp" ? fmt::format("mlp {}x{} {}", p.hidden, p.layers, p.activation) : p.network;
-    if (p.memory != "none") network += fmt::format(", {} of {} units", p.memory, p.memory_units);
-    std::vector<Decision> first = {as_set(s, "network", counted(parameter_count(), "parameter"), network),
+    std::vector<Decision> first = {as_set(s, "network", counted(parameter_count(), "parameter"), policy_->args().describe()),
                                    as_set(s, "env", instances_.spec().name, instances_.describe())};
     first.push_back({"instances", fmt::format("{} x {} decisions", args_.instances, args_.horizon), instances_source(s),
                      fmt::format("{} per rollout, {} passes", grouped(args_.decisions()), args_.epochs), choice_.runner_up});
