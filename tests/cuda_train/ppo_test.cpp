@@ -62,7 +62,9 @@ TEST(AgentLaunches, ArePlanned) {
   // Layers, loss and the gradients of activations are one kernel; gradients of weights are products of the library, one launch each, or our own with a second
   // one for partial sums.
   EXPECT_LE(a.step->kernels().size(), 25u);
-  EXPECT_LE(std::accumulate(learning.begin(), learning.end(), int64_t(0)), 30);
+  const int64_t gradients_and_update = std::accumulate(learning.begin(), learning.end(), int64_t(0)), pick = acting.back();
+  EXPECT_LE(gradients_and_update, 30);
+  EXPECT_LE(pick, 6) << "what follows from the last update, the next rate, numbers, observations, advantages";
   const int64_t rollout = *std::ranges::max_element(acting);
   EXPECT_LE(rollout, a.args.horizon) << "launches of a rollout of " << a.args.horizon << " decisions";
   for (const std::string& note : backend.scans()) EXPECT_EQ(note.find("unrolled"), note.npos) << note;

@@ -16,6 +16,7 @@ namespace {
 using rl::num;
 using rl::whole;
 
+constexpr long kEntropy = 6;              // place of the weight of the entropy in a minibatch (ppo_batch)
 constexpr uint32_t kPickStream = 0x504F;  // of the order in which decisions are learnt from
 
 // How a rollout's updates go on, in device memory: KlControl, then the number of updates so far.
@@ -27,11 +28,21 @@ struct LastUpdate {
   Tensor sum, count, applied;
 };
 
-Tensor control_after(const Tensor& control, const LastUpdate& last, const PpoArgs& args) {
-  const Tensor update = part(control, kUpdate), made = update > num(0);
+KlControl<Tensor> control_after(const Tensor& control, const LastUpdate& last, const PpoArgs& args) {
+  const Tensor made = part(control, kUpdate) > num(0);
   const KlControl<Tensor> before{part(control, kFactor), part(control, kSum), part(control, kApplied), part(control, kMade), part(control, kStopped)};
-  const KlControl<Tensor> c = after_update(before, made, logical_and(made, last.applied), last.sum / last.count, args);
-  return stack({c.factor, c.sum, c.applied, c.made, c.stopped, update});
+  return after_update(before, made, logical_and(made, last.applied), last.sum / last.count, args);
+}
+
+// Number by number, so that what stays the same is not read after it has been written: the control state changes in place.
+Tensor joined(const Tensor& control, const KlControl<Tensor>& c, double updates, const PpoArgs& args) {
+  const Tensor place = iota({int64_t(kControls)});
+  Tensor all = control + where(equal(place, whole(kUpdate)), num(updates), num(0));
+  auto set = [&](Control i, const Tensor& value) { all = where(equal(place, whole(i)), value, all); };
+  set(kSum, c.sum), set(kApplied, c.applied), set(kMade, c.made);
+  if (args.adaptive_kl > 0) set(kFactor, c.factor);
+  if (args.target_kl > 0) set(kStopped, c.stopped);
+  return all;
 }
 
 Tensor moments(const Tensor& rows) {  // [n, width]: means, then sums of squares
@@ -88,12 +99,11 @@ struct DeviceRollout::State {
     in.insert(in.end(), {{DType::f32, {2}}, {DType::f32, {}}});
     play = std::make_unique<ReadProgram>(step, in, traced_function([this](const std::vector<Tensor>& x) { return played(x); }, weights), carried);
     const std::vector<Type>& made = play->output_types();
-    std::vector<Type> picked = {{DType::f32, {int64_t(kControls)}}, {DType::f32, {}}, {DType::f32, {}}, {DType::boolean, {}},
-                                {DType::f32, {args.updates()}},     {DType::f32, {}}};
+    std::vector<Type> picked = {{DType::f32, {int64_t(kControls)}}, {DType::f32, {}}, {DType::f32, {}}, {DType::boolean, {}}, {DType::f32, {args.updates()}}};
     closing = std::make_unique<ReadProgram>(step, std::vector<Type>(picked.begin(), picked.begin() + 4),
                                             traced_function(
                                                 [this](const std::vector<Tensor>& x) {
-                                                  return std::vector<Tensor>{control_after(x[0], {x[1], x[2], x[3]}, args)};
+                                                  return std::vector<Tensor>{joined(x[0], control_after(x[0], {x[1], x[2], x[3]}, args), 0, args)};
                                                 },
                                                 weights),
                                             1);
@@ -108,9 +118,11 @@ struct DeviceRollout::State {
     for (const Type& t : in) play_in.push_back(place(t));
     for (size_t i = carried; i < made.size(); ++i) tables.push_back(place(made[i]));
     told_count = made.back().shape.numel();
-    control_at = place(picked[0]), rates_at = place(picked[4]), entropy_at = place(picked[5]);
+    control_at = place(picked[0]), rates_at = place(picked[4]);
     const std::vector<Type>& batch = pick->output_types();
     for (size_t i = 1; i + 1 < batch.size(); ++i) batch_at.push_back(place(batch[i]));
+    entropy_at = place({DType::f32, {args.minibatch}});
+    batch_at.insert(batch_at.begin() + kEntropy, entropy_at);
   }
 
   // Carry and older frames, [shift, scale,] value scale, reward factor -> the same carry, then tables of decisions, and at the end what the host reads.
@@ -193,21 +205,19 @@ struct DeviceRollout::State {
     return cut_once ? expand(reshape(value, {1, E}), {T, E}) : reshape(value, {T, E});
   }
 
-  // Control, the last update's KL divergence and whether it was applied, rates, entropy, tables -> control, a minibatch, the rate of its update.
+  // Control, the last update's KL divergence and whether it was applied, rates, tables -> control, a minibatch without the weight of the entropy, which is the
+  // same for all of a rollout, the rate of its update.
   std::vector<Tensor> picked_from(const std::vector<Tensor>& in) const {
     const int64_t L = args.segment, E = rows(), count = args.minibatch / L;
-    const Tensor control = control_after(in[0], {in[1], in[2], in[3]}, args), update = cast(part(control, kUpdate), DType::i64);
-    size_t at = 6;
+    const KlControl<Tensor> control = control_after(in[0], {in[1], in[2], in[3]}, args);
+    const Tensor update = cast(part(in[0], kUpdate), DType::i64);
+    size_t at = 5;
     const Tensor seen = in[at++], age = stack > 1 ? in[at++] : Tensor(), action = in[at++], log_p = in[at++], value = in[at++], advantage = in[at++],
                  goal = in[at++];
     Tensor first = take(in[at++], iota({count}) + update * whole(count));  // segments
     if (L > 1) first = first + cast(floor(cast(first, DType::f32) / num(double(E))), DType::i64) * whole((L - 1) * E);
     const Tensor from = reshape(first, {count, 1}) + reshape(iota({L}) * whole(E), {1, L});
-    std::vector<Tensor> out;
-    std::vector<Tensor> parts;
-    for (int i = 0; i < kUpdate; ++i) parts.push_back(part(control, i));
-    parts.push_back(part(control, kUpdate) + num(1));
-    out.push_back(ridge::stack(parts));
+    std::vector<Tensor> out = {joined(in[0], control, 1, args)};
     if (stack > 1) {
       const Tensor back = minimum(whole(stack - 1) - reshape(iota({stack}), {1, 1, stack}), reshape(take(age, from), {count, L, 1}));
       out.push_back(take(seen, reshape(from, {count, L, 1}) + (whole(stack - 1) - back) * whole(E)));
@@ -217,14 +227,13 @@ struct DeviceRollout::State {
     out.push_back(take(action, from));
     const Tensor gain = take(advantage, from), apart = gain - mean(gain);
     const Tensor deviation = sqrt(sum(square(apart)) * num(1 / double(std::max<int64_t>(1, args.minibatch - 1))));
-    out.insert(out.end(),
-               {take(log_p, from), take(value, from), apart / (deviation + num(1e-8)), take(goal, from), expand(reshape(in[5], {1, 1}), {count, L})});
+    out.insert(out.end(), {take(log_p, from), take(value, from), apart / (deviation + num(1e-8)), take(goal, from)});
     if (policy->has_memory()) {
       out.push_back(take(in[at++], from) * cast(reshape(iota({L}), {1, L}) > whole(0), DType::f32));
       for (; at < in.size(); ++at) out.push_back(take(in[at], first));
     }
-    const Tensor rate = reshape(take(in[4], reshape(update, {1})), {}) * part(control, kFactor);
-    out.push_back(where(part(control, kStopped) > num(0), num(std::numeric_limits<double>::infinity()), rate));
+    const Tensor rate = reshape(take(in[4], reshape(update, {1})), {}) * control.factor;
+    out.push_back(where(control.stopped > num(0), num(std::numeric_limits<double>::infinity()), rate));
     return out;
   }
 
@@ -293,7 +302,8 @@ DeviceRollout::Results DeviceRollout::collect(const Given& given) {
   control[kFactor] = given.rate_factor;
   s.put(s.control_at, control, sizeof control);
   s.put(s.rates_at, given.rates.data(), given.rates.size() * sizeof(float));
-  s.put(s.entropy_at, &given.entropy, sizeof(float));
+  const std::vector<float> entropy(size_t(s.args.minibatch), given.entropy);
+  s.put(s.entropy_at, entropy.data(), entropy.size() * sizeof(float));
   std::vector<const void*> in;
   std::vector<void*> out;
   for (int64_t i : s.play_in) in.push_back(s.at(i));
@@ -325,11 +335,14 @@ DeviceRollout::Results DeviceRollout::collect(const Given& given) {
 std::span<const void* const> DeviceRollout::pick() {
   State& s = *state_;
   std::vector<const void*> in = s.last_update();
-  in.insert(in.end(), {s.at(s.rates_at), s.at(s.entropy_at)});
+  in.push_back(s.at(s.rates_at));
   for (size_t i = 0; i + 1 < s.tables.size(); ++i) in.push_back(s.at(s.tables[i]));
   std::vector<void*> out = {s.at(s.control_at)};
   s.batch.clear();
-  for (int64_t i : s.batch_at) out.push_back(s.at(i)), s.batch.push_back(s.at(i));
+  for (const int64_t i : s.batch_at) {
+    if (i != s.entropy_at) out.push_back(s.at(i));
+    s.batch.push_back(s.at(i));
+  }
   out.push_back(s.step.places().rate);
   s.pick->run_in_place(in, out);
   return s.batch;
