@@ -174,6 +174,19 @@ const test::Words kTinyOnGpu = {"preset=cartpole",
                                 "normalize_observations=true",
                                 "normalize_values=true"};
 
+// The device computes updates that are left out, but must not apply them: the weights are those of a single pass.
+TEST_F(AgentTaskOnGpu, UpdatesThatAreLeftOutChangeNothing) {
+  test::Words one_pass = test::with(kTinyOnGpu, {"decisions=128", "schedule=constant", "update_epochs=1"});
+  std::erase_if(one_pass, [](const std::string& word) { return word.starts_with("target_kl") || word.starts_with("adaptive_kl"); });
+  const test::Words two = test::with(one_pass, {"update_epochs=2"}), masked = test::with(two, {"target_kl=1e-12"});
+  RunSummary s;
+  const std::vector<float> expected = weights(*train(one_pass, s));
+  EXPECT_EQ(s.outcome.steps, 4);
+  EXPECT_EQ(weights(*train(masked, s)), expected);
+  EXPECT_EQ(s.outcome.steps, 8);
+  EXPECT_NE(weights(*train(two, s)), expected) << "the second pass would have changed them";
+}
+
 // Bits do not depend on where a run was cut, in the middle of episodes, nor on when the device computed what. Rates that follow the KL divergence are made on
 // the device, and updates after a large one are left out there.
 TEST_F(AgentTaskOnGpu, ResumesWithTheSameBits) {

@@ -1,6 +1,7 @@
 // The task of agents: a run is planned, trained, resumed with the same bits in the middle of episodes, evaluated, and learns.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <limits>
 #include <set>
 
@@ -20,7 +21,8 @@ RunOptions unmeasured() {
 TEST_F(AgentTask, ResumesWithTheSameBits) {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"adaptive_kl=0.01", "normalize_observations=true", "normalize_values=true", "scale_rewards=true"},
-        {"recurrent=lstm", "recurrent_units=6", "segment=8", "target_kl=1e-4"}}) {
+        {"recurrent=lstm", "recurrent_units=6", "segment=8", "target_kl=1e-4"},
+        {"optimizer=muon", "separate=true", "final_entropy=0"}}) {
     SCOPED_TRACE(more.back());
     const std::string name = more[0].substr(0, 5);
     RunSummary whole, first, rest;
@@ -33,6 +35,37 @@ TEST_F(AgentTask, ResumesWithTheSameBits) {
     EXPECT_EQ(rest.outcome.steps, 32);
     EXPECT_TRUE(rest.outcome.resumed && rest.outcome.bit_exact);
     EXPECT_EQ(weights(*run), expected);
+  }
+}
+
+// SIGTERM in the middle of a rollout's updates: they are all made, the checkpoint is that of their end, and nothing is lost.
+TEST_F(AgentTask, ASignalEndsTheRunAfterTheRolloutsLastUpdate) {
+  RunSummary whole, rest;
+  const std::vector<float> expected = weights(*train(kTiny, whole, "whole"));
+  const config::Resolved s = settings(kTiny);
+  RunOptions o = unmeasured();
+  o.seed = 3, o.folder = folder_ / "parts";
+  const auto run = start_run(find_task(kPpoName), s, o);
+  run->trainer.before = [](Phase phase, int64_t step) {
+    if (phase == Phase::step && step == 11) std::raise(SIGTERM);
+  };
+  const Outcome stopped = train_in_folder(*run, s, {.show = false, .config = config_text(s, o.folder)}).outcome;
+  EXPECT_EQ(stopped.end, Outcome::End::terminated) << stopped.reason;
+  EXPECT_EQ(stopped.steps, 16) << "the second of four rollouts of 8 updates";
+  EXPECT_EQ(weights(*train(kTiny, rest, "parts", true)), expected);
+  EXPECT_TRUE(rest.outcome.resumed && rest.outcome.bit_exact);
+}
+
+TEST_F(AgentTask, PicturesAndMemoriesLearnTheSameForAnyNumberOfThreads) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"preset=pong", "instances=16", "horizon=16", "minibatch=128", "update_epochs=1", "decisions=512"},
+        {"preset=cartpole", "instances=64", "horizon=32", "minibatch=1024", "update_epochs=1", "decisions=4096", "recurrent=lstm", "recurrent_units=32"},
+        {"preset=cartpole", "instances=64", "horizon=32", "minibatch=1024", "update_epochs=1", "decisions=4096", "recurrent=cfc", "recurrent_units=32"}}) {
+    SCOPED_TRACE(testing::PrintToString(words));
+    RunSummary s;
+    auto learnt = [&](const char* threads) { return weights(*train(with(words, {"seed=3", "eval_interval=none", "target_score=none", threads}), s)); };
+    const std::vector<float> one = learnt("threads=1");
+    EXPECT_EQ(learnt("threads=2"), one);
   }
 }
 
@@ -188,6 +221,13 @@ TEST_F(AgentTask, StartsFromAnAgentWithItsScales) {
   const TrainedAgent before = load_agent(folder_ / "first"), after = load_agent((folder_ / "second") + "/model");
   EXPECT_NEAR(after.observations.count, before.observations.count + 128, 1e-6) << "statistics continue";
   EXPECT_NEAR(after.values.count, before.values.count + 128, 1e-6);
+  // At so low a rate, the weights of the new run are those it started from.
+  const std::vector<Tensor> from = before.tensors(), to = after.tensors();
+  ASSERT_EQ(from.size(), to.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    const std::vector<float> a = from[i].to_floats(), b = to[i].to_floats();
+    for (size_t k = 0; k < a.size(); ++k) ASSERT_NEAR(a[k], b[k], 1e-6) << i << " " << k;
+  }
 }
 
 TEST_F(AgentTask, ARunIsNotResumedWithAnotherNumberOfUpdates) {
@@ -200,11 +240,15 @@ TEST_F(AgentTask, ARunIsNotResumedWithAnotherNumberOfUpdates) {
 
 TEST_F(AgentTask, AStoppedEpochChangesNothing) {
   RunSummary all, stopped;
-  // A limit that every first epoch exceeds: only the first of two passes over each rollout counts, as if there were one.
-  train(with(kTiny, {"target_kl=1e-12", "decisions=128"}), stopped);
-  train(with(kTiny, {"update_epochs=1", "decisions=128"}), all);
-  EXPECT_EQ(stopped.outcome.steps, 8);
-  EXPECT_EQ(all.outcome.steps, 4);
+  // A limit that every first epoch exceeds: only the first of two passes over the rollout counts, as if there were one.
+  for (const char* optimizer : {"optimizer=adamw", "optimizer=muon"}) {
+    const std::vector<std::string> words = with(kTiny, {"decisions=128", "schedule=constant", optimizer});
+    const auto left_out = train(with(words, {"target_kl=1e-12"}), stopped), one_pass = train(with(words, {"update_epochs=1"}), all);
+    EXPECT_EQ(stopped.outcome.steps, 8);
+    EXPECT_EQ(all.outcome.steps, 4);
+    EXPECT_EQ(weights(*left_out), weights(*one_pass));
+    EXPECT_NE(weights(*train(words, all)), weights(*one_pass)) << "the second pass would have changed them";
+  }
 }
 
 // Updates that target_kl leaves out count in the speed: their decisions were played.

@@ -49,7 +49,9 @@ struct Playing {
               [this](const std::vector<Tensor>& b) {
                 const Policy::Output out = policy->has_memory() ? policy->sequence(b[0], {b.begin() + 8, b.end()}, b[7]) : policy->sequence(b[0], {}, {});
                 auto apart = [&](const Tensor& now, const Tensor& stored) { return max(abs(now - reshape(stored, {args.minibatch}))); };
-                return std::vector<Tensor>{apart(policy->log_probability(out.distribution, reshape(b[1], {args.minibatch})), b[2]), apart(out.value, b[3])};
+                Shape actions{args.minibatch};
+                if (b[1].shape().rank() == 3) actions.push_back(b[1].shape()[2]);
+                return std::vector<Tensor>{apart(policy->log_probability(out.distribution, reshape(b[1], actions)), b[2]), apart(out.value, b[3])};
               },
               tensors));
     }

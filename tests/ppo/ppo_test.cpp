@@ -11,6 +11,7 @@
 #include "eager/eager_device.h"
 #include "machine/expect_error.h"
 #include "ppo/playing.h"
+#include "ridge/host_environment.h"
 #include "tasks/ppo/kl_control.h"
 
 namespace ridge {
@@ -142,6 +143,35 @@ TEST(Policy, GaussianActionsAreLikelyAsDrawnAndBoundedForTheEnvironment) {
   EXPECT_NEAR(std::sqrt(squares / kRows - std::pow(sum / kRows, 2)), std::exp(0.5), 0.04);
 }
 
+// With layers of its own, the value depends on nothing that decides the actions, and the other way round.
+TEST(Policy, ASeparateValueSharesNothing) {
+  seed(5);
+  PolicyArgs args = small_policy(kThree);
+  Policy shared(args);
+  args.separate = true;
+  Policy separate(args);
+  auto outputs = [](const Policy& policy) {
+    const Policy::Output out = policy.step(Tensor({2, 3}, {0.5f, -1.0f, 2.0f, 0.1f, 0.7f, -0.3f}), {});
+    return std::pair(out.distribution.to_floats(), out.value.to_floats());
+  };
+  auto changed = [&](Policy& policy, const std::string& part) {  // distribution, value
+    const auto before = outputs(policy);
+    std::vector<Tensor> kept;
+    for (NamedTensor& p : parameters(policy)) {
+      kept.push_back(*p.tensor);
+      if (p.name.find(part) != std::string::npos) *p.tensor = *p.tensor + 0.1;
+    }
+    const auto after = outputs(policy);
+    for (size_t i = 0; NamedTensor & p : parameters(policy)) *p.tensor = kept[i++];
+    return std::pair(after.first != before.first, after.second != before.second);
+  };
+  EXPECT_EQ(changed(separate, "towers.0"), std::pair(true, false));
+  EXPECT_EQ(changed(separate, "towers.1"), std::pair(false, true));
+  EXPECT_EQ(changed(separate, "actor"), std::pair(true, false));
+  EXPECT_EQ(changed(separate, "critic"), std::pair(false, true));
+  EXPECT_EQ(changed(shared, "towers.0"), std::pair(true, true));
+}
+
 TEST(Policy, BeginsWithOrthogonalWeights) {
   seed(1);
   Policy policy(small_policy(kThree, 8));
@@ -169,8 +199,9 @@ std::vector<Tensor> some_batch(const Policy& policy, const PpoArgs& args) {
   for (const BatchSpec& s : ppo_batch(policy, args)) {
     const auto n = size_t(s.shape.numel());
     if (s.dtype == DType::i64) {
+      const std::vector<int64_t>& choices = policy.args().actions.choices;
       std::vector<int64_t> values(n);
-      for (size_t i = 0; i < n; ++i) values[i] = int64_t(i * 7 % 3);
+      for (size_t i = 0; i < n; ++i) values[i] = int64_t(i * 7) % choices[i % choices.size()];
       batch.emplace_back(s.shape, values);
     } else {
       batch.emplace_back(s.shape, drawn(n, batch.size() == 2 ? -1.6 : -1, batch.size() == 2 ? -0.6 : 1, number++));
@@ -185,15 +216,16 @@ std::vector<Tensor> some_batch(const Policy& policy, const PpoArgs& args) {
 }
 
 TEST(PpoLoss, GradientsMatchFiniteDifferences) {
-  for (const auto& [actions, memory] : {std::pair<ActionSpace, const char*>{kThree, "none"}, {kReal, "none"}, {kThree, "gru"}}) {
+  for (const auto& [actions, memory] :
+       {std::pair<ActionSpace, const char*>{kThree, "none"}, {kReal, "none"}, {kPair, "none"}, {kThree, "gru"}, {kThree, "separate"}}) {
     SCOPED_TRACE(memory);
     seed(4);
     PolicyArgs a = small_policy(actions);
-    a.memory = memory, a.memory_units = 4;
+    a.separate = std::string(memory) == "separate", a.memory = std::string(memory) == "gru" ? memory : "none", a.memory_units = 4;
     Policy policy(a);
     for (NamedTensor& p : parameters(policy)) *p.tensor = Tensor(p.tensor->shape(), drawn(size_t(p.tensor->size()), -0.7, 0.7, 21));
     PpoArgs args;
-    args.minibatch = 12, args.segment = std::string(memory) == "none" ? 1 : 4, args.value_clip = 0.3, args.horizon = 4, args.instances = 3;
+    args.minibatch = 12, args.segment = policy.has_memory() ? 4 : 1, args.value_clip = 0.3, args.horizon = 4, args.instances = 3;
     const std::vector<Tensor> batch = some_batch(policy, args);
     std::vector<NamedTensor> weights = parameters(policy);
     auto value = [&] { return Tensor(ppo_loss(policy, args, batch)).item(); };
@@ -219,9 +251,28 @@ TEST(PpoLoss, GradientsMatchFiniteDifferences) {
   }
 }
 
+// Two numbers to choose, one of two and one of four; the state follows both, and an episode ends when it has gone far enough.
+class TwoChoices final : public Environment {
+ public:
+  TwoChoices() { spec_.name = "two-choices", spec_.observation = {2}, spec_.actions = kPair, spec_.reset_draws = 1; }
+  const EnvSpec& spec() const override { return spec_; }
+  EnvState reset(const Tensor&, const Draws& draws) const override { return {draws[0], draws[0] * 0.5}; }
+  Next step(const EnvState& s, const Tensor& action, const Draws&) const override {
+    auto chosen = [&](int64_t i) { return cast(reshape(slice(action, 1, i, i + 1), {action.shape()[0]}), DType::f32); };
+    const Tensor first = s[0] + chosen(0), second = s[1] * 0.5 + chosen(1);
+    return {{first, second}, second - 1, first > 6, {}};
+  }
+  Tensor observe(const EnvState& s) const override { return stack({s[0] * 0.2, s[1] * 0.3}, 1); }
+
+ private:
+  EnvSpec spec_;
+};
+
 // Before the first update, the learner must find the log-probabilities with which the actions were drawn, and the values: also where episodes end inside a
 // segment, from stored states of a memory, from stacks of frames that begin in the rollout before, and in the second rollout.
 TEST(Collector, GivesTheLearnerWhatThePolicyDid) {
+  const std::vector<std::string> known = environment_names();
+  if (std::ranges::find(known, "two-choices") == known.end()) register_environment("two-choices", [] { return std::make_shared<const TwoChoices>(); });
   struct Case {
     const char *environment, *memory;
     Precision precision = Precision::fp32;
@@ -234,9 +285,11 @@ TEST(Collector, GivesTheLearnerWhatThePolicyDid) {
                                                        {"cartpole", "none", Precision::bf16},
                                                        {"cartpole", "lstm", Precision::bf16},
                                                        {"pong-pixels-42", "none"},
+                                                       {"two-choices", "none"},
+                                                       {"two-choices", "gru"},
                                                        {"pong-pixels-42", "none", Precision::bf16}}) {
     SCOPED_TRACE(testing::Message() << environment << ", " << memory << ", " << name(precision));
-    const bool pixels = std::string(environment) != "cartpole", bf16 = precision == Precision::bf16;
+    const bool pixels = std::string(environment) == "pong-pixels-42", bf16 = precision == Precision::bf16;
     PpoArgs args = small_ppo();
     if (pixels) args.instances = 2, args.horizon = 16, args.minibatch = 16;
     args.segment = std::string(memory) == "none" ? 1 : 16, args.normalize_observations = !pixels;
@@ -333,20 +386,29 @@ TEST(Collector, PicksTheSameDecisionsInDeviceMemory) {
   }
 }
 
+// With stacked pictures, the first observations after it hold frames of the rollout before.
 TEST(Collector, ContinuesFromItsSavedState) {
-  PpoArgs args = small_ppo();
-  args.normalize_observations = args.normalize_values = args.scale_rewards = true;
-  EnvOptions options;
-  options.return_discount = args.gamma;
-  Playing one("cartpole", {}, args, options), other("cartpole", {}, args, options);
-  for (int64_t step = 0; step < args.updates(); ++step) one.batch(step);
-  hand_over(*one.collector, *other.collector, testing::TempDir() + "/collector.safetensors");
-  other.collector->seek(args.updates(), {});
-  for (int64_t step = args.updates(); step < 2 * args.updates(); ++step) {
-    const std::vector<Tensor> a = one.batch(step), b = other.batch(step);
-    for (size_t i = 0; i < a.size(); ++i)
-      EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), size_t(Type{a[i].dtype(), a[i].shape()}.bytes())), 0) << step << " " << i;
-  }
+  for (const bool pixels : {false, true})
+    for (const bool on_device : {false, true}) {
+      SCOPED_TRACE(testing::Message() << pixels << on_device);
+      const char* const environment = pixels ? "pong-pixels-42" : "cartpole";
+      PpoArgs args = small_ppo();
+      if (pixels) args.instances = 2, args.horizon = 6, args.minibatch = 6;
+      args.normalize_observations = !pixels, args.normalize_values = args.scale_rewards = true;
+      PolicyArgs policy;
+      if (pixels) policy.network = "small";
+      EnvOptions options;
+      options.return_discount = args.gamma, options.time_limit = pixels ? 5 : -1;
+      Playing one(environment, policy, args, options, on_device), other(environment, policy, args, options, on_device);
+      for (int64_t step = 0; step < args.updates(); ++step) one.batch(step);
+      hand_over(*one.collector, *other.collector, testing::TempDir() + "/collector.safetensors");
+      other.collector->seek(args.updates(), {});
+      for (int64_t step = args.updates(); step < 2 * args.updates(); ++step) {
+        const std::vector<Tensor> a = one.batch(step), b = other.batch(step);
+        for (size_t i = 0; i < a.size(); ++i)
+          EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), size_t(Type{a[i].dtype(), a[i].shape()}.bytes())), 0) << step << " " << i;
+      }
+    }
 }
 
 // What a time-limited run keeps for its last evaluation follows the episodes seen so far, not the longest one allowed.
@@ -421,6 +483,45 @@ TEST(Collector, EvaluationsShareNoDraws) {
   }
   EXPECT_GE(kFirstShown, kFirstEvaluated + 100) << "evaluations play 100 instances";
   EXPECT_LT(kFirstShown, int64_t(1) << 32) << "an instance is the lane of its draws";
+}
+
+TEST(Collector, TheWeightOfTheEntropyFallsFromRolloutToRollout) {
+  for (const bool on_device : {false, true}) {
+    PpoArgs args = small_ppo();
+    args.entropy = 0.03, args.final_entropy = -0.03;
+    Playing p("cartpole", {}, args, {}, on_device);
+    for (int64_t rollout = 0; rollout < 5; ++rollout)  // the last of four has the final weight
+      for (int64_t update = 0; update < args.updates(); ++update)
+        for (const float weight : p.batch(rollout * args.updates() + update)[6].to_floats())
+          ASSERT_FLOAT_EQ(weight, 0.03f - 0.02f * float(std::min<int64_t>(rollout, 3))) << rollout << " " << update;
+  }
+}
+
+// Rewards are divided by the deviation of the discounted returns of the rollouts before. Episodes of three decisions with a reward of 1 each make both known.
+TEST(Collector, RewardsAreScaledByTheReturnsBefore) {
+  for (const bool on_device : {false, true}) {
+    PpoArgs args = small_ppo();
+    args.scale_rewards = true, args.gamma = 0;  // then a value to learn is a reward
+    EnvOptions options;
+    options.time_limit = 3, options.return_discount = 0.9;
+    Playing p("cartpole", {}, args, options, on_device);
+    RunningMoments returns;
+    float running = 0;
+    int64_t age = 0;
+    for (int64_t rollout = 0; rollout < 3; ++rollout) {
+      const double expected = 1 / std::sqrt(returns.variance[0] + 1e-8);
+      for (int64_t update = 0; update < args.updates(); ++update)
+        for (const float goal : p.batch(rollout * args.updates() + update)[5].to_floats()) ASSERT_NEAR(goal, expected, 1e-4 * expected) << rollout;
+      std::vector<float> all;
+      for (int64_t t = 0; t < args.horizon; ++t) {
+        const bool ends = ++age == 3;
+        running = (ends ? 0 : running * 0.9f) + 1;
+        if (ends) age = 0;
+        all.insert(all.end(), size_t(args.instances), running);
+      }
+      returns.add(all);
+    }
+  }
 }
 
 // Hands out one rollout; its updates had these KL divergences, and NaN where they were skipped. Returns how many were handed out, and the rate afterwards.

@@ -56,6 +56,9 @@ TEST(Pong, KeepsItsInvariants) {
         ASSERT_EQ(g.total[at], score);
         ASSERT_EQ(std::max(std::fabs(part(kAgentPoints)), part(kOpponentPoints)), 0.f);  // a new match
         ASSERT_TRUE(score <= -1 && score >= -21) << score;                               // random play does not win
+        // It ends with the opponent's 21st point, and the agent keeps those that it had.
+        ASSERT_EQ(g.state[kOpponentPoints][last], 20.f);
+        ASSERT_EQ(score, double(g.state[kAgentPoints][last]) - 21);
         ++matches, score = 0;
       } else {
         ASSERT_EQ(part(kAgentPoints) - part(kOpponentPoints), float(score));
