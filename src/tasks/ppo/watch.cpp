@@ -104,11 +104,11 @@ class Show {
   static WatchClock::duration seconds(double s) { return std::chrono::duration_cast<WatchClock::duration>(std::chrono::duration<double>(s)); }
 
   void wait(RawTerminal& terminal, Colours colours, const std::vector<std::string>& ended, WatchClock::time_point& due) {
-    while (!quit_ && !terminal.caught()) {
+    for (bool looked = false; !quit_ && !terminal.caught(); looked = true) {  // at the keys; also when the next decision is late already
       const double left = std::chrono::duration<double>(due - WatchClock::now()).count();
-      if (left <= 0 && !paused_) return;
+      if (looked && left <= 0 && !paused_) return;
       bool any = false;
-      for (const Key key : terminal.keys(paused_ ? kNoticed : std::min(left, kNoticed))) press(key), any = true;
+      for (const Key key : terminal.keys(paused_ ? kNoticed : std::clamp(left, 0.0, kNoticed))) press(key), any = true;
       if (any) draw(terminal, colours, ended);
       if (paused_) due = WatchClock::now();
     }
