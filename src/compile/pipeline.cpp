@@ -1,6 +1,7 @@
 #include "compile/pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
@@ -181,7 +182,11 @@ Program compile_graph(const Graph& graph, std::span<const NodeId> inputs, std::s
   for (NodeId id : inputs) own_inputs.push_back(known[id]);
   for (NodeId id : options.forward)
     if (auto it = known.find(id); it != known.end()) forward.push_back(it->second);
-  return run_passes(std::move(own), std::move(own_inputs), std::move(own_outputs), std::move(forward), options, target, switched_off(options.passes));
+  Program program =
+      run_passes(std::move(own), std::move(own_inputs), std::move(own_outputs), std::move(forward), options, target, switched_off(options.passes));
+  static std::atomic<uint64_t> compilations{0};
+  program.number = ++compilations;
+  return program;
 }
 
 void plan(Program& program, std::span<const int64_t> workspace_bytes) {

@@ -1,6 +1,7 @@
 // A graph as an ordered list of kernels, with a memory location for every value. Plain data: the pipeline produces it, and a backend turns
 // it into code.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -50,6 +51,7 @@ struct ProgramBuffer {
 };
 
 struct Program {
+  uint64_t number = 0;  // of the compilation, so that a program is not mistaken for an earlier one at the same address
   Graph graph;
   std::vector<NodeId> inputs, outputs;
   std::vector<int> state_input;  // by output: the input whose memory it overwrites; -1: none

@@ -1,6 +1,7 @@
 #include "profile/layers.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "graph/ops/table.h"
 
@@ -55,6 +56,32 @@ std::vector<std::string> gradients_among(const Program& p) {
   if (names.role == Role::training)
     for (size_t i = 0; i < std::min(names.parameters, out.size()); ++i) out[i] = names.name(i);
   return out;
+}
+
+std::vector<char> masked_values(const Graph& g) {
+  std::vector<char> masked(g.size(), 0);
+  for (NodeId id = 1; id < g.size(); ++id) {
+    const Node& n = g[id];
+    auto of = [&](size_t operand) { return operand < n.in.size() && masked[n.in[operand]]; };
+    switch (n.op) {
+      case Op::literal: masked[id] = n.attrs.reals[0] == -INFINITY; break;
+      case Op::pad: masked[id] = of(0) || (!n.attrs.reals.empty() && n.attrs.reals[0] == -INFINITY); break;
+      case Op::concat: masked[id] = std::ranges::any_of(n.in, [&](NodeId in) { return masked[in] != 0; }); break;
+      case Op::select: masked[id] = of(1) || of(2); break;
+      case Op::add:
+      case Op::minimum: masked[id] = of(0) || of(1); break;
+      case Op::get: masked[id] = g[n.in[0]].op == Op::attention && n.attrs.ints[0] == 1; break;  // the log-sum-exp of a row without keys
+      case Op::sub:
+      case Op::mul:
+      case Op::div:
+      case Op::cast:
+      case Op::stop_gradient:
+      case Op::dynamic_slice:
+      case Op::gather: masked[id] = of(0); break;
+      default: masked[id] = is_view(n.op) && of(0);
+    }
+  }
+  return masked;
 }
 
 std::vector<KernelOrigin> origins_of(const Program& p) {

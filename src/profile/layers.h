@@ -16,6 +16,9 @@ std::string layer_of(const std::string& parameter);  // "net.up" of "net.up.weig
 // take the layer of the forward values that they read.
 std::vector<KernelOrigin> origins_of(const Program& program);
 
+// Values in which −∞ marks what is left out: entries that a mask or a padding sets to −∞, and what follows from them until an exponential. By node.
+std::vector<char> masked_values(const Graph& graph);
+
 // The parameter whose gradient each output is; empty: none.
 std::vector<std::string> gradients_among(const Program& program);
 

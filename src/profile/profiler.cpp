@@ -40,16 +40,15 @@ double quantile(std::vector<double> values, double share) {
 
 // What is found once about a program.
 struct KnownProgram {
-  size_t kernels = 0;
-  int64_t arena_bytes = 0;
   std::vector<KernelOrigin> origins;
   std::vector<std::string> names, gradients;
   std::vector<KernelWork> work;
   ProgramMemory memory;
+  std::vector<char> masked;  // by node
 };
 
 KnownProgram known_program(const Program& p) {
-  KnownProgram k{p.kernels.size(), p.arena_bytes, origins_of(p), {}, gradients_among(p), {}, memory_over(p)};
+  KnownProgram k{origins_of(p), {}, gradients_among(p), {}, memory_over(p), masked_values(p.graph)};
   for (const ProgramKernel& kernel : p.kernels) k.names.push_back(kernel.name), k.work.push_back(work_of(p, kernel));
   return k;
 }
@@ -91,9 +90,9 @@ struct Profiler::State final : KernelLog {
   double begun = 0, data_begun = 0, heap = 0;
   double data = 0, runs_in_data = 0;  // of this step
   std::vector<double> plain, growth, requests;
-  int64_t seen = 0, pool_requests = 0;  // seen: steps so far
-  std::mutex guard;                     // for everything below, which add() changes
-  std::map<const Program*, KnownProgram> programs;
+  int64_t seen = 0, pool_requests = 0;        // seen: steps so far
+  std::mutex guard;                           // for everything below, which add() changes
+  std::map<uint64_t, KnownProgram> programs;  // by number
   using Key = std::tuple<std::string, std::string, std::string>;
   std::map<Key, size_t> row_numbers;
   std::vector<KernelRow> rows;  // names only
@@ -109,9 +108,10 @@ struct Profiler::State final : KernelLog {
       size_t row = 0;
       double begin = 0, end = 0;
       int64_t live_bytes = 0;
+      size_t inside = 0, threads = 0;  // which part of `inside` is its own
     };
     std::vector<Span> spans;
-    std::vector<double> inside;  // spans × threads
+    std::vector<double> inside;  // by span and thread; programs may run with teams of different sizes
   };
   static constexpr size_t kMostRecorded = 64;  // the last ones of a long run
   RecordedStep now;
@@ -119,10 +119,10 @@ struct Profiler::State final : KernelLog {
   int recorded_count = 0;
 
   KnownProgram& known(const Program& p) {
-    auto found = programs.find(&p);
-    if (found != programs.end() && (found->second.kernels != p.kernels.size() || found->second.arena_bytes != p.arena_bytes))
-      programs.erase(found), found = programs.end();
-    if (found == programs.end()) found = programs.emplace(&p, known_program(p)).first;
+    constexpr size_t kMost = 4096;  // a program that is compiled again has another number
+    auto found = programs.find(p.number);
+    if (found == programs.end() && programs.size() >= kMost) programs.clear();
+    if (found == programs.end()) found = programs.emplace(p.number, known_program(p)).first;
     return found->second;
   }
 
@@ -132,7 +132,7 @@ struct Profiler::State final : KernelLog {
     const KnownProgram& p = known(*run.program);
     const size_t count = run.kernels.size(), threads = size_t(run.threads);
     double inside = 0;
-    profile.threads = run.threads;
+    profile.threads = std::max(profile.threads, run.threads);
     for (size_t i = 0; i < count; ++i) {
       const double seconds = run.kernels[i].end - run.kernels[i].begin;
       const KernelOrigin& origin = p.origins[i];
@@ -143,11 +143,11 @@ struct Profiler::State final : KernelLog {
       RecordedStep::Kernel& kernel = now.kernels[at->second];
       kernel.calls += 1, kernel.seconds += seconds, kernel.flops += p.work[i].flops, kernel.bytes += p.work[i].bytes;
       inside += seconds;
-      now.spans.push_back({at->second, run.kernels[i].begin - begun, run.kernels[i].end - begun, p.memory.live[i]});
+      now.spans.push_back({at->second, run.kernels[i].begin - begun, run.kernels[i].end - begun, p.memory.live[i], now.inside.size(), threads});
       for (size_t t = 0; t < threads; ++t) now.inside.push_back(run.busy[t * count + i]);
     }
     const int64_t live = p.memory.live.empty() ? 0 : *std::max_element(p.memory.live.begin(), p.memory.live.end());
-    if (live > profile.live_bytes) profile.live_bytes = live, profile.arena_bytes = p.arena_bytes, profile.peak = p.memory.peak;
+    if (live > profile.live_bytes) profile.live_bytes = live, profile.arena_bytes = run.program->arena_bytes, profile.peak = p.memory.peak;
     const double whole = run.whole.end - run.whole.begin;
     now.gaps += whole - inside, now.launches += double(run.launches), now.runs += 1;
     if (in_data) runs_in_data += whole;
@@ -171,6 +171,7 @@ struct Profiler::State final : KernelLog {
       const int64_t size = size_of(type.dtype);
       for (int64_t i = 0; i < type.shape.numel(); ++i) {
         const float value = widened(from + i * size, type.dtype);
+        if (known_.masked[o.owner] && value == -INFINITY) continue;  // an entry that is left out
         if (!std::isfinite(value)) {
           ++r.bad;
           continue;
@@ -235,7 +236,8 @@ struct Profiler::State final : KernelLog {
         KernelRow& row = p.kernels[i];
         row.calls += part * k.calls, row.seconds += part * k.seconds, row.flops += part * k.flops, row.bytes += part * k.bytes;
       }
-      for (size_t i = 0; i < step->inside.size(); ++i) p.busy[i % p.busy.size()] += p.step_seconds > 0 ? part * step->inside[i] / p.step_seconds : 0;
+      for (const RecordedStep::Span& s : step->spans)
+        for (size_t t = 0; t < s.threads; ++t) p.busy[t] += p.step_seconds > 0 ? part * step->inside[s.inside + t] / p.step_seconds : 0;
     }
     for (const std::string& phase : phase_order) p.phases.push_back({phase});
     for (KernelRow& row : p.kernels) {
@@ -257,11 +259,11 @@ struct Profiler::State final : KernelLog {
     p.spans.clear();
     if (middle_steps.empty()) return;
     const RecordedStep& middle = *middle_steps[middle_steps.size() / 2];
-    for (size_t i = 0; i < middle.spans.size(); ++i) {
-      const RecordedStep::Span& s = middle.spans[i];
-      const auto inside = middle.inside.begin() + std::ptrdiff_t(i * p.busy.size());
-      p.spans.push_back(
-          {rows[s.row].name, rows[s.row].layer, rows[s.row].phase, s.begin, s.end, s.live_bytes, {inside, inside + std::ptrdiff_t(p.busy.size())}});
+    for (const RecordedStep::Span& s : middle.spans) {
+      KernelSpan& span = p.spans.emplace_back(KernelSpan{rows[s.row].name, rows[s.row].layer, rows[s.row].phase, s.begin, s.end, s.live_bytes, {}});
+      const auto inside = middle.inside.begin() + std::ptrdiff_t(s.inside);
+      span.busy.assign(inside, inside + std::ptrdiff_t(s.threads));
+      span.busy.resize(p.busy.size());  // threads outside its team do nothing
     }
   }
 };

@@ -14,23 +14,25 @@ namespace ridge {
 RunProfiler::RunProfiler(TaskRun& run, int64_t group, Steps steps) : run_(run), group_(group), steps_(steps) {
   const bool on_cpu = run.backend->host_memory();
   profiler_.set_title(fmt::format("{} on {}, {}{}, batch {}{}", run.task, run.decided("device"), name(run.step->plan().choices.precision),
-                                  on_cpu ? ", " + counted(default_team().size(), "thread") : "", run.step->plan().batch,
+                                  on_cpu ? ", " + counted(run.threads > 0 ? run.threads : default_team().size(), "thread") : "", run.step->plan().batch,
                                   group > 1 ? fmt::format(", {} updates together", group) : ""),
                       run.planned_bytes);
   profiler_.set_roof(run.flops_rate, run.bytes_rate);
   if (run.backend->behind()) profiler_.set_wait([&run] { run.backend->wait(); }), stretch_ = kStretch;
-  run.trainer.before = [this, earlier = run.trainer.before](Phase phase, int64_t step) {
-    if (earlier) earlier(phase, step);
+  earlier_ = run.trainer.before;
+  run.trainer.before = [this](Phase phase, int64_t step) {
+    if (earlier_) earlier_(phase, step);
     enter(phase);
   };
 }
 
-RunProfiler::~RunProfiler() { run_.trainer.before = {}; }
+RunProfiler::~RunProfiler() { run_.trainer.before = std::move(earlier_); }
 
 void RunProfiler::enter(Phase phase) {
   switch (phase) {
     case Phase::data:
-      if (entered_++ % group_ == 0) begin(entered_ / group_);
+      if (entered_ % group_ == 0) begin(entered_ / group_);
+      ++entered_;
       return profiler_.waiting_for_data(true);
     case Phase::step: return profiler_.waiting_for_data(false);
     default: return profiler_.end_step();

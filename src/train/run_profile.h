@@ -29,6 +29,7 @@ class RunProfiler {
   TaskRun& run_;
   int64_t group_, entered_ = 0, stretch_ = 1, next_examined_ = 2000;
   Steps steps_;
+  std::function<void(Phase, int64_t step)> earlier_;  // what was called before each phase without the profiler
   Profiler profiler_;
 };
 

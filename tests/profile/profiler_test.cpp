@@ -8,12 +8,15 @@
 
 #include "backend/kernel_log.h"
 #include "backend/registry.h"
+#include "compile/pipeline.h"
 #include "graph/builder.h"
 #include "profile/step_profile.h"
 #include "ridge/error.h"
 #include "step/train_step.h"
 #include "support/allocations.h"
+#include "support/task_test.h"
 #include "threads/thread_team.h"
+#include "train/run_profile.h"
 
 namespace ridge {
 namespace {
@@ -213,6 +216,110 @@ TEST_F(ProfilerTest, FindsTheFirstValueThatIsNotFinite) {
   ASSERT_NE(bad, ranges.end());
   EXPECT_EQ(bad->layer, "net.down");
   EXPECT_EQ(bad->phase, "forward");
+}
+
+// A head over more classes than there are, as with a padded vocabulary: −∞ there is intended, anywhere else it is not.
+TEST_F(ProfilerTest, MaskedEntriesAreNotFaults) {
+  constexpr int64_t kClasses = 40, kPadded = 64;
+  StepModel model;
+  model.parameters = {{"head.weight", {kPadded, kWidth}, 0, 0.1}};
+  model.batch = {{DType::f32, {kRows, kWidth}}};
+  model.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) {
+    const NodeId logits = b.linear(in[0], p[0]), real = b.binary(Op::less, b.iota(b.shape(logits), -1, DType::i32), double(kClasses));
+    const NodeId target = b.iota({kRows}, 0, DType::i32);
+    return StepLoss(b.cross_entropy(b.select(real, logits, b.like(logits, -INFINITY)), target));
+  };
+  TrainStep step(model, options());
+  step.fill_parameter(0, [](std::span<float> to) { std::fill(to.begin(), to.end(), 0.01f); });
+  Profiler profiler;
+  auto bad = [&] {
+    profiler.begin_step(Profiler::Record::values), step.run(batch_);
+    profiler.end();
+    const auto& ranges = profiler.profile().ranges;
+    return std::accumulate(ranges.begin(), ranges.end(), int64_t(0), [](int64_t sum, const ValueRange& r) { return sum + r.bad; });
+  };
+  EXPECT_EQ(bad(), 0) << profiler.text();
+  EXPECT_NE(profiler.text().find("are finite"), std::string::npos);
+  step.parameter(0)[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_GE(bad(), kRows);
+}
+
+// Programs of one step may run with teams of different sizes: a tuned step, and what reads its weights.
+TEST_F(ProfilerTest, AddsUpTeamsOfDifferentSizes) {
+  ThreadTeam single{{.threads = 1}};
+  const std::unique_ptr<Backend> backend = cpu_backend(single);
+  StepOptions o = options();
+  o.backend = backend.get();
+  TrainStep narrow(two_layers(), o);
+  for (const bool narrow_first : {false, true}) {
+    Profiler profiler;
+    profiler.begin_step();
+    if (narrow_first) narrow.run(batch_);
+    run();
+    if (!narrow_first) narrow.run(batch_);
+    profiler.end();
+    const StepProfile& p = profiler.profile();
+    EXPECT_EQ(p.threads, 2);
+    ASSERT_EQ(p.busy.size(), 2u);
+    double inside[2] = {}, alone = 0;
+    const size_t half = p.spans.size() / 2;
+    for (size_t i = 0; i < p.spans.size(); ++i) {
+      const KernelSpan& s = p.spans[i];
+      ASSERT_EQ(s.busy.size(), 2u);
+      for (size_t t = 0; t < 2; ++t) inside[t] += s.busy[t];
+      if ((i < half) == narrow_first) alone += s.busy[1];
+    }
+    EXPECT_EQ(alone, 0) << "a team of one has no second thread";
+    for (size_t t = 0; t < 2; ++t) EXPECT_NEAR(p.busy[t] * p.step_seconds, inside[t], 1e-12);
+  }
+}
+
+// What a log would see of a program whose kernels take a second each.
+void log_second(const Program& program) {
+  const size_t kernels = program.kernels.size();
+  current_log()->add({&program, {0, 1}, std::vector(kernels, LoggedRun::Span{0, 1}), 1, std::vector(kernels, 1.0), 1});
+}
+
+Program elementwise(int64_t size) {
+  Graph graph;
+  Builder b(graph);
+  const NodeId x = graph.input({DType::f32, {size}}, "x"), y = b.unary(Op::exp, x);
+  return compile_graph(graph, std::span(&x, 1), std::span(&y, 1));
+}
+
+TEST(Profiled, ProgramsAreKnownByMoreThanTheirAddress) {
+  Program program = elementwise(64);
+  Profiler profiler;
+  profiler.begin_step(), log_second(program);
+  program = elementwise(4096);  // at the same address
+  log_second(program);
+  profiler.end();
+  EXPECT_EQ(profiler.profile().bytes, 2 * 4 * (64 + 4096));
+}
+
+class ProfiledRun : public test::TaskTest {
+ protected:
+  ProfiledRun() : TaskTest("cfc") {}
+};
+
+TEST_F(ProfiledRun, RecordsAfterTheWarmUpAndLeavesTheRunAsItWas) {
+  const config::Resolved s = settings({"preset=sine", "length=8", "units=6", "backbone_units=6", "batch=8"});
+  RunOptions o;
+  o.measure = false;
+  const std::unique_ptr<TaskRun> run = start_run(find_task("cfc"), s, o);
+  run->threads = 1;
+  int64_t entered = 0;
+  run->trainer.before = [&](Phase phase, int64_t) { entered += phase == Phase::data; };
+  StepProfile p;
+  profile_run(*run, s, 3, [&](Profiler& profiler) { p = profiler.profile(); });
+  EXPECT_EQ(p.recorded, 3);
+  EXPECT_EQ(p.unprofiled, 3);
+  EXPECT_EQ(p.examined.size(), 2u) << "the first and the last";
+  EXPECT_EQ(entered, RunProfiler::kWarmUp + 3 + 3 + 2);
+  EXPECT_NE(p.title.find("1 thread,"), std::string::npos) << p.title;
+  ASSERT_TRUE(run->trainer.before);
+  run->trainer.before(Phase::data, 0);
+  EXPECT_EQ(entered, RunProfiler::kWarmUp + 3 + 3 + 3);
 }
 
 TEST_F(ProfilerTest, TraceAndJsonAreValid) {
