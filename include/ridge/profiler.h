@@ -34,8 +34,8 @@ class Profiler {
 
   // Waits for a device that runs behind the host; called before the clock is read. Unset: everything ends when its call returns.
   void set_wait(std::function<void()> wait);
-  // Measured ceilings, for the fraction of the roof; 0: unknown.
-  void set_roof(double flops_per_second, double bytes_per_second);
+  // Measured ceilings, for the fraction of the roof; 0: unknown. Exponentials count in attention.
+  void set_roof(double flops_per_second, double bytes_per_second, double exponentials_per_second = 0);
   void set_title(const std::string& title, int64_t planned_bytes = 0);
 
   std::string text(int rows = 25) const;

@@ -175,6 +175,8 @@ KernelWork work_of(const Program& p, const ProgramKernel& k) {
     const Cost cost = row(g[id].op).cost(g, id);
     const bool again = is_recomputed(g, id);
     work.flops += cost.flops;
+    if (g[id].op == Op::attention || g[id].op == Op::attention_grad)  // two products have 4 flops for each score and feature, five have 10
+      work.exponentials += cost.flops / ((g[id].op == Op::attention ? 4.0 : 10.0) * double(g.shape(g[id].in[0]).back()));
     if (!again) work.algorithmic_flops += cost.flops - cost.again;
     (again ? recomputes : computes) |= again || !is_view(g[id].op);
   };

@@ -84,6 +84,18 @@ std::string stability_text(const StepProfile& p) {
          fmt::format("  {} examined, the last of them step {}; gradients are sums over the batch\n", counted(int64_t(p.examined.size()), "step"), last.step);
 }
 
+std::string kinds_text(const StepProfile& p) {
+  std::string text = fmt::format("{:>9} {:>8} {:>7} {:>7}  {:<10} {}\n", "ms", "share", "calls", "roof", "phase", "kind of kernel, all layers together");
+  for (const KindRow& r : p.kinds()) {
+    const double share = share_of(r.seconds, p.step_seconds);
+    if (share < 0.01) break;
+    text +=
+        fmt::format("{:>9.3f} {:>8} {:>7.4g} {:>7}  {:<10} {}{}\n", 1e3 * r.seconds, percent(share), r.calls, r.roof > 0 ? fmt::format("{:.2f}", r.roof) : "-",
+                    r.phase, r.kind, r.roof > 0 && r.roof < kLowRoof && share > kHotShare ? fmt::format("; below {:.0f} % of its roof", 100 * kLowRoof) : "");
+  }
+  return text;
+}
+
 std::string row_name(const KernelRow& k) { return fmt::format("{} {} {}", k.phase, or_dash(k.layer), k.name); }
 
 }  // namespace
@@ -110,9 +122,23 @@ double StepProfile::roof() const {
   return step_seconds > 0 ? least / step_seconds : 0;
 }
 
+std::vector<KindRow> StepProfile::kinds() const {
+  std::vector<KindRow> rows;
+  for (const KernelRow& k : kernels) {  // "matmul+3", "map[5]": the kind is the word in front
+    const std::string kind = k.name.substr(0, k.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"));
+    auto at = std::find_if(rows.begin(), rows.end(), [&](const KindRow& r) { return r.kind == kind && r.phase == k.phase; });
+    if (at == rows.end()) at = rows.insert(at, {kind, k.phase});
+    at->calls += k.calls, at->seconds += k.seconds, at->roof += k.roof * k.seconds;
+  }
+  for (KindRow& r : rows) r.roof = r.seconds > 0 ? r.roof / r.seconds : 0;
+  std::stable_sort(rows.begin(), rows.end(), [](const KindRow& a, const KindRow& b) { return a.seconds > b.seconds; });
+  return rows;
+}
+
 std::string profile_text(const StepProfile& p, int rows) {
   std::string text = head_text(p) + compute_text(p) + "\n" + memory_text(p) + "\n" + hardware_text(p) + "\n";
   if (const std::string stability = stability_text(p); !stability.empty()) text += stability + "\n";
+  if (!p.kernels.empty()) text += kinds_text(p) + "\n";
   text += fmt::format("{:>9} {:>8} {:>7} {:>10} {:>8} {:>8} {:>7}  {:<10} {:<10} {:<28} {}\n", "ms", "share", "calls", "MFLOP", "MB", "GFLOP/s", "roof",
                       "bound", "phase", "layer", "kernel");
   double rest = 0;
@@ -161,8 +187,9 @@ std::string profile_json(const StepProfile& p) {
                  {"pool_peak", p.pool_peak}};
   j["memory"]["at_peak"] = Json::array();
   for (const LiveValue& value : p.peak) j["memory"]["at_peak"].push_back({{"name", value.name}, {"bytes", value.bytes}});
-  j["hardware"] = {{"launches", p.launches}, {"programs", p.programs},           {"utilization", p.utilization()},  {"cores", p.busy},
-                   {"roof", p.roof()},       {"flops_per_second", p.flops_rate}, {"bytes_per_second", p.bytes_rate}};
+  j["hardware"] = {
+      {"launches", p.launches}, {"programs", p.programs},           {"utilization", p.utilization()},   {"cores", p.busy},
+      {"roof", p.roof()},       {"flops_per_second", p.flops_rate}, {"bytes_per_second", p.bytes_rate}, {"exponentials_per_second", p.exponentials_rate}};
   j["memory"]["over_step"] = Json::array();  // of one recorded step: when a kernel begins, and the values in the arena while it runs
   for (const KernelSpan& s : p.spans) j["memory"]["over_step"].push_back({s.begin, s.live_bytes});
   j["stability"] = {{"tensors", Json::array()}, {"gradients", Json::array()}, {"over_time", Json::array()}};
@@ -180,6 +207,14 @@ std::string profile_json(const StepProfile& p) {
     j["stability"]["tensors"].push_back(
         {{"tensor", r.tensor}, {"layer", r.layer}, {"phase", r.phase}, {"low", r.low}, {"high", r.high}, {"not_finite", r.bad}});
   for (const GradientNorm& g : p.gradients) j["stability"]["gradients"].push_back({{"parameter", g.parameter}, {"norm", g.norm}});
+  j["kinds"] = Json::array();
+  for (const KindRow& r : p.kinds())
+    j["kinds"].push_back({{"kind", r.kind},
+                          {"phase", r.phase},
+                          {"calls", r.calls},
+                          {"seconds", r.seconds},
+                          {"roof", r.roof},
+                          {"low", r.roof > 0 && r.roof < kLowRoof && share_of(r.seconds, p.step_seconds) > kHotShare}});
   j["kernels"] = Json::array();
   for (const KernelRow& k : p.kernels)
     j["kernels"].push_back({{"name", k.name},

@@ -101,7 +101,7 @@ struct Profiler::State final : KernelLog {
   struct RecordedStep {
     double seconds = 0, gaps = 0, data = 0, launches = 0, runs = 0;
     struct Kernel {
-      double calls = 0, seconds = 0, flops = 0, bytes = 0;
+      double calls = 0, seconds = 0, flops = 0, bytes = 0, exponentials = 0;
     };
     std::vector<Kernel> kernels;  // by number of the row
     struct Span {
@@ -142,6 +142,7 @@ struct Profiler::State final : KernelLog {
       if (now.kernels.size() <= at->second) now.kernels.resize(rows.size());
       RecordedStep::Kernel& kernel = now.kernels[at->second];
       kernel.calls += 1, kernel.seconds += seconds, kernel.flops += p.work[i].flops, kernel.bytes += p.work[i].bytes;
+      kernel.exponentials += p.work[i].exponentials;
       inside += seconds;
       now.spans.push_back({at->second, run.kernels[i].begin - begun, run.kernels[i].end - begun, p.memory.live[i], now.inside.size(), threads});
       for (size_t t = 0; t < threads; ++t) now.inside.push_back(run.busy[t * count + i]);
@@ -235,6 +236,7 @@ struct Profiler::State final : KernelLog {
         const RecordedStep::Kernel& k = step->kernels[i];
         KernelRow& row = p.kernels[i];
         row.calls += part * k.calls, row.seconds += part * k.seconds, row.flops += part * k.flops, row.bytes += part * k.bytes;
+        row.exponentials += part * k.exponentials;
       }
       for (const RecordedStep::Span& s : step->spans)
         for (size_t t = 0; t < s.threads; ++t) p.busy[t] += p.step_seconds > 0 ? part * step->inside[s.inside + t] / p.step_seconds : 0;
@@ -245,7 +247,10 @@ struct Profiler::State final : KernelLog {
       PhaseRow& phase = *std::find_if(p.phases.begin(), p.phases.end(), [&](const PhaseRow& r) { return r.name == row.phase; });
       phase.seconds += row.seconds, phase.calls += row.calls;
       if (p.flops_rate > 0 && p.bytes_rate > 0 && row.seconds > 0) {
-        const double arithmetic = row.flops / p.flops_rate, moving = row.bytes / p.bytes_rate, least = std::max(arithmetic, moving);
+        const double products = row.flops / p.flops_rate, exponentials = p.exponentials_rate > 0 ? row.exponentials / p.exponentials_rate : 0;
+        // A CPU core computes exponentials in the units that multiply; a GPU has units of their own, which work at the same time.
+        const double arithmetic = p.threads > 0 ? products + exponentials : std::max(products, exponentials);
+        const double moving = row.bytes / p.bytes_rate, least = std::max(arithmetic, moving);
         constexpr double kShortCall = 20e-6;
         row.roof = least / row.seconds;
         row.bound = row.roof < 0.25 && row.seconds / row.calls < kShortCall ? "overhead" : arithmetic > moving ? "arithmetic" : "memory";
@@ -310,8 +315,9 @@ void Profiler::end() {
   state_->finish();
 }
 
-void Profiler::set_roof(double flops_per_second, double bytes_per_second) {
-  state_->profile.flops_rate = flops_per_second, state_->profile.bytes_rate = bytes_per_second;
+void Profiler::set_roof(double flops_per_second, double bytes_per_second, double exponentials_per_second) {
+  StepProfile& p = state_->profile;
+  p.flops_rate = flops_per_second, p.bytes_rate = bytes_per_second, p.exponentials_rate = exponentials_per_second;
 }
 void Profiler::set_title(const std::string& title, int64_t planned_bytes) { state_->profile.title = title, state_->profile.planned_bytes = planned_bytes; }
 

@@ -12,11 +12,19 @@ namespace ridge {
 // Kernels of one name, layer and phase; all figures are per step.
 struct KernelRow {
   std::string name, layer, phase;
-  double calls = 0, seconds = 0, flops = 0, bytes = 0;
+  double calls = 0, seconds = 0, flops = 0, bytes = 0, exponentials = 0;
   double roof = 0;    // lower bound of its time ÷ its time; 0: unknown
   std::string bound;  // arithmetic, memory, overhead; empty: unknown
   std::string advice() const;
 };
+
+// All kernels of one kind and phase, such as the products of the backward pass.
+struct KindRow {
+  std::string kind, phase;
+  double calls = 0, seconds = 0;
+  double roof = 0;  // as above, of all together
+};
+constexpr double kHotShare = 0.05, kLowRoof = 0.6;  // a kind with more of a step and less of its roof is worth work
 
 struct PhaseRow {
   std::string name;
@@ -65,9 +73,9 @@ struct StepProfile {
   double gap_seconds = 0;  // between the kernels of a program
   double data_seconds = 0;
   double flops = 0, bytes = 0, launches = 0, programs = 0;
-  double flops_rate = 0, bytes_rate = 0;  // ceilings; 0: unknown
-  std::vector<double> busy;               // by thread: share of an unprofiled step inside kernels
-  std::vector<KernelRow> kernels;         // slowest first
+  double flops_rate = 0, bytes_rate = 0, exponentials_rate = 0;  // ceilings; 0: unknown
+  std::vector<double> busy;                                      // by thread: share of an unprofiled step inside kernels
+  std::vector<KernelRow> kernels;                                // slowest first
   std::vector<PhaseRow> phases;
   int64_t planned_bytes = 0, arena_bytes = 0, live_bytes = 0;  // live: the most that values of one program take
   std::vector<LiveValue> peak;
@@ -85,6 +93,7 @@ struct StepProfile {
   double bandwidth() const { return step_seconds > 0 ? bytes / step_seconds : 0; }  // bytes per second
   double utilization() const;                                                       // mean share of the cores' time inside kernels; of a GPU: of its stream
   double roof() const;                                                              // sum of the kernels' lower bounds ÷ the step's time
+  std::vector<KindRow> kinds() const;                                               // slowest first
 };
 
 std::string profile_text(const StepProfile& profile, int rows);

@@ -1,15 +1,49 @@
 #include "train/run_profile.h"
 
 #include <algorithm>
+#include <chrono>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/builder.h"
 #include "io/atomic_file.h"
 #include "measure/default_team.h"
 #include "profile/step_profile.h"
+#include "runtime/arena.h"
+#include "runtime/executable.h"
 #include "threads/thread_team.h"
 
 namespace ridge {
+
+namespace {
+
+// Of f32 values in registers and the nearest cache.
+double exponentials_per_second(Backend& backend) {
+  constexpr int kChain = 32, kRounds = 9;
+  const int64_t count = backend.host_memory() ? 1 << 16 : 1 << 22, bytes = 4 * count;
+  Graph graph;
+  Builder b(graph);
+  const NodeId in = graph.input({DType::f32, {count}}, "x");
+  NodeId x = in;
+  for (int i = 0; i < kChain; ++i) x = b.unary(Op::exp, b.neg(x));  // stays between 0 and 1
+  Executable program(graph, {in}, {x}, backend);
+  Arena memory(backend);
+  memory.require(2 * bytes);
+  const void* const from[] = {memory.data()};
+  void* const to[] = {memory.data() + bytes};
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    backend.wait();
+    const auto start = std::chrono::steady_clock::now();
+    program.run(from, to);
+    backend.wait();
+    best = std::max(best, double(kChain) * double(count) / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
 
 RunProfiler::RunProfiler(TaskRun& run, int64_t group, Steps steps) : run_(run), group_(group), steps_(steps) {
   const bool on_cpu = run.backend->host_memory();
@@ -75,6 +109,9 @@ void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, 
   const TrainerTask task = run.trainer_task(settings);
   const int64_t group = task.feed->group();
   RunProfiler recorder(run, group, RunProfiler::Steps::alternating);
+  const std::vector<KernelRun> kernels = run.step->kernels();
+  if (run.flops_rate > 0 && std::ranges::any_of(kernels, [](const KernelRun& k) { return k.kernel.name.starts_with("attention"); }))
+    recorder.profiler().set_roof(run.flops_rate, run.bytes_rate, exponentials_per_second(*run.backend));
   const double expected = double(group) * std::max(run.expected_step_seconds, 1e-4);
   if (steps <= 0) steps = int64_t(std::clamp(kSeconds / 2 / expected, 5.0, 100.0));
   run.trainer.schedule.steps = group * (RunProfiler::kWarmUp + (recorder.stretch() + 1) * steps + 2);

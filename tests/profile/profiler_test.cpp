@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "backend/kernel_log.h"
+#include "backend/kernel_work.h"
 #include "backend/registry.h"
 #include "compile/pipeline.h"
 #include "graph/builder.h"
@@ -295,6 +296,47 @@ TEST(Profiled, ProgramsAreKnownByMoreThanTheirAddress) {
   log_second(program);
   profiler.end();
   EXPECT_EQ(profiler.profile().bytes, 2 * 4 * (64 + 4096));
+}
+
+TEST(Profiled, TheRoofOfAttentionIncludesItsExponentials) {
+  constexpr int64_t kBatch = 2, kHeads = 3, kLength = 16, kSize = 8;
+  Graph graph;
+  Builder b(graph);
+  const Type type{DType::f32, {kBatch, kHeads, kLength, kSize}};
+  const NodeId in[] = {graph.input(type, "q"), graph.input(type, "k"), graph.input(type, "v")}, out = b.attention(in[0], in[1], in[2], {.causal = true});
+  const Program program = compile_graph(graph, in, std::span(&out, 1));
+  const double scores = double(kBatch * kHeads * kLength * kLength) / 2;
+  double counted = 0;
+  for (const ProgramKernel& kernel : program.kernels) counted += work_of(program, kernel).exponentials;
+  EXPECT_EQ(counted, scores);
+  Profiler profiler;
+  profiler.set_roof(1e15, 1e15, 4 * scores);
+  profiler.begin_step(), log_second(program);
+  profiler.end();
+  double roof = 0;
+  for (const KernelRow& k : profiler.profile().kernels)
+    if (k.name == "attention") roof = k.roof;
+  EXPECT_NEAR(roof, 0.25, 1e-6);
+}
+
+TEST(Profiled, KindsOfKernelsAreSummedAndMarkedBelowTheirRoof) {
+  StepProfile p;
+  p.step_seconds = 1;
+  auto add = [&](const char* name, const char* layer, double seconds, double roof) {
+    p.kernels.push_back({.name = name, .layer = layer, .phase = "forward", .calls = 1, .seconds = seconds, .roof = roof, .bound = "memory"});
+  };
+  add("matmul+2", "h.0", 0.3, 0.9), add("row[5]", "h.0", 0.06, 0.5), add("map[3]", "h.0", 0.04, 0.1), add("matmul", "h.1", 0.1, 0.5);
+  const std::vector<KindRow> kinds = p.kinds();
+  ASSERT_EQ(kinds.size(), 3u);
+  EXPECT_EQ(kinds[0].kind, "matmul");
+  EXPECT_EQ(kinds[0].calls, 2);
+  EXPECT_NEAR(kinds[0].seconds, 0.4, 1e-12);
+  EXPECT_NEAR(kinds[0].roof, 0.8, 1e-12);
+  std::vector<bool> low;
+  const auto json = nlohmann::json::parse(profile_json(p));
+  for (const auto& kind : json.at("kinds")) low.push_back(kind.at("low"));
+  EXPECT_EQ(low, (std::vector{false, true, false})) << "products reach 80 %, and maps take less than 5 % of the step";
+  EXPECT_NE(profile_text(p, 5).find("row; below 60 % of its roof"), std::string::npos);
 }
 
 class ProfiledRun : public test::TaskTest {
