@@ -6,9 +6,11 @@
 #include <sstream>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -46,13 +48,21 @@ double number_of(const std::string& word, double low, double high) {
   return value;
 }
 
+std::string dimension_named(const std::string& name) {
+  const std::span<const std::string_view> all = tune_dimensions();
+  if (std::ranges::find(all, name) != all.end()) return name;
+  const std::string hint = close_hint(name, all);
+  fail(ErrorCode::usage, "[tune] over={}: there is no such choice; {}valid: {}", name, hint.empty() ? "" : hint + " ", fmt::join(all, ", "));
+}
+
 // seconds=N, latency=MS and over=LIST are words of this command only.
 void take_own_words(std::vector<std::string>& words, TuneArguments& a) {
   std::erase_if(words, [&](const std::string& word) {
     if (word.starts_with("seconds=")) return a.seconds = number_of(word, 0.5, 86400), true;
     if (word.starts_with("over=")) {
       std::istringstream names(word.substr(5));
-      for (std::string name; std::getline(names, name, ',');) a.over.push_back(name);
+      for (std::string name; std::getline(names, name, ',');) a.over.push_back(dimension_named(name));
+      if (a.over.empty()) fail(ErrorCode::usage, "[tune] over= names no choice; valid: {}", fmt::join(tune_dimensions(), ", "));
       return true;
     }
     if (word.starts_with("latency=")) return a.latency_ms = number_of(word, 0.001, 1e6), true;
@@ -205,8 +215,9 @@ void search_model_sizes(const Task& task, const config::Resolved& settings, cons
   report.print("\nSizes that train the most parameters per second (parameters x samples/s), with steps of at most {}{}\n", duration_text(latency),
                a.latency_ms > 0 ? "" : "; set latency=MS for another limit");
   if (chip) report.print("FIRST GUESS for {}, from its {:g} TFLOP/s and {:g} GB/s: nothing was measured there\n", chip->chip, chip->tflops, chip->gbs);
-  const auto guess = chip ? std::function<double(const TaskRun&)>([chip](const TaskRun& run) { return guess_step(run, *chip); }) : nullptr;
-  const SizeSearch s = search_sizes(task, settings, options, latency, seconds, guess);
+  SizeSearchOptions search{.latency = latency, .seconds = seconds};
+  if (chip) search.guess = [chip](const TaskRun& run) { return guess_step(run, *chip); };
+  const SizeSearch s = search_sizes(task, settings, options, search);
   if (s.result.points == 0) {
     report.json["sizes"] = nullptr;
     return report.print("  no size keeps this limit: {}; set a higher latency=MS\n", s.result.ended);
@@ -254,18 +265,21 @@ int run_tune(TuneArguments a, config::Sources sources) {
     fail(ErrorCode::usage, "[tune] --as and latency= are about the sizes of a model, which ridge tune {} does not search; leave them out", task.name);
   config::Resolved settings = config::resolve(sources);
   note_unused(settings, "train");
+  const bool choices = a.as.empty();  // otherwise this machine does not matter
+  if (!choices) settings.replace("threads", "1", "ridge tune");
   request_default_threads(thread_request(settings));
   RunOptions options;
   const Part part = parts_of(settings, settings.get<std::string>("out")).front();
   options.data = part.data, options.seed = part.seed, options.probe = true;
   options.measure = settings.get<bool>("optimize_perf");
-  if (!options.measure) fail(ErrorCode::usage, "[tune] optimize_perf=false forbids measurements; leave it out");
+  if (!options.measure && choices) fail(ErrorCode::usage, "[tune] optimize_perf=false forbids measurements; leave it out");
   const bool curve = !task.sizes.empty() && !task.sizes.front().values.empty();
   Report report{a};
   report.json["task"] = task.name;
-  const bool choices = a.as.empty();
   // Choices are searched for the sizes that are set; a batch that is to be measured comes first.
-  if (is_batch_measured(settings) && curve) {
+  if (!choices && is_batch_measured(settings) && curve) {
+    settings.replace("batch", std::to_string(task.sizes.front().values.front()), "ridge tune");
+  } else if (is_batch_measured(settings) && curve) {
     measure_batch(task, sources, options);
     settings = config::resolve(sources);
   }

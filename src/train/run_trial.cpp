@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "train/loss_plot.h"
 #include "train/train_text.h"
+#include "tune/load_watch.h"
 
 namespace ridge {
 namespace {
@@ -35,59 +36,95 @@ std::vector<std::string> candidates_of(const Task::Size& size, const config::Res
 // The cost of a point is the time for a fixed number of parameters x units.
 class SizeTarget : public TuneTarget {
  public:
-  SizeTarget(const Task& task, const config::Resolved& settings, const RunOptions& options, const TuneSpace& space, double latency,
-             std::function<double(const TaskRun&)> guess)
-      : task_(task), settings_(settings), options_(trial_options(options)), space_(space), latency_(latency), guess_(std::move(guess)) {}
+  SizeTarget(const Task& task, const config::Resolved& settings, const RunOptions& options, const TuneSpace& space, const SizeSearchOptions& o)
+      : task_(task), settings_(settings), options_(trial_options(options)), space_(space), o_(o), load_(o.others) {}
 
   std::string check(const TunePoint& point) override {
     try {
-      config::Resolved s = settings_;
-      for (size_t d = 0; d < point.size(); ++d) s.replace(space_.dimensions[d].name, space_.dimensions[d].values[point[d]], "ridge tune");
-      Ready r;
-      if (guess_) {
-        const std::unique_ptr<TaskRun> run = task_.plan(s, options_);
-        r.seconds = guess_(*run), r.parameters = run->parameter_count(), r.units = double(run->step->plan().batch) * run->trainer.tokens_per_sample;
+      Size& size = sizes_[point];
+      if (o_.guess) {
+        const std::unique_ptr<TaskRun> run = task_.plan(settings_at(point), options_);
+        size = {{o_.guess(*run)}, {}, double(run->step->plan().batch) * run->trainer.tokens_per_sample, run->parameter_count()};
       } else {
-        r.trial = std::make_unique<RunTrial>(task_, s, options_);
-        r.seconds = r.trial->step_seconds(kFirst), r.parameters = r.trial->run().parameter_count(), r.units = r.trial->units();
+        RunTrial& trial = ready(point);
+        size.units = trial.units(), size.parameters = trial.run().parameter_count();
+        for (int turn = 0; turn < kTurns && size.quiet.empty(); ++turn) time(size, trial, kFirst);
       }
-      const double seconds = r.seconds;
-      ready_[point] = std::move(r);
-      if (seconds > latency_) return fmt::format("a step takes {}", duration_text(seconds));
-      return {};
+      if (size.seconds() <= o_.latency) return {};
+      std::erase_if(held_, [&](const Held& h) { return h.point == point; });
+      return fmt::format("a step takes {}", duration_text(size.seconds()));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::memory && error.code() != ErrorCode::usage && error.code() != ErrorCode::io) throw;
       return error.what();
     }
   }
   TuneSample measure(const TunePoint& point) override {
-    Ready& r = ready_.at(point);
-    if (r.trial) r.seconds = r.trial->step_seconds(kAgain);
-    return {kWork * r.seconds / (double(r.parameters) * r.units), false};
+    Size& size = sizes_.at(point);
+    if (o_.guess) return {kWork / size.rate(), false};
+    const auto [seconds, busy] = time(size, ready(point), kAgain);
+    return {kWork * seconds / (double(size.parameters) * size.units), busy};
   }
-  double now() override { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+  // A guess takes as long as it takes: what it finds does not depend on the time.
+  double now() override { return o_.guess ? 0 : std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-  struct Ready {
-    std::unique_ptr<RunTrial> trial;
-    double seconds = 0, units = 0;
+  struct Size {
+    std::vector<double> quiet, busy;  // seconds of a step, by whether other programs used the machine
+    double units = 0;
     int64_t parameters = 0;
-    double rate() const { return double(parameters) * units / seconds; }
+
+    double seconds() const { return summary_of(quiet.empty() ? busy : quiet).median; }
+    double rate() const { return double(parameters) * units / seconds(); }
   };
-  const Ready* find(const TunePoint& point) const {
-    const auto at = ready_.find(point);
-    return at == ready_.end() ? nullptr : &at->second;
+  const Size* find(const TunePoint& point) const {
+    const auto at = sizes_.find(point);
+    return at == sizes_.end() || at->second.parameters == 0 ? nullptr : &at->second;
   }
   static constexpr double kWork = 1e9;
 
  private:
   static constexpr double kFirst = 0.1, kAgain = 0.05;  // seconds
+  static constexpr int kTurns = 4;                      // of the first measurement, until the machine is quiet
+  static constexpr double kHeldShare = 0.25;            // of the memory that a step may use: what is held counts in the plan of the next one
+
+  struct Held {
+    TunePoint point;
+    std::unique_ptr<RunTrial> trial;
+    int64_t bytes() const { return trial->run().step->plan().planned_bytes; }
+  };
+
+  config::Resolved settings_at(const TunePoint& point) const {
+    config::Resolved s = settings_;
+    for (size_t d = 0; d < point.size(); ++d) s.replace(space_.dimensions[d].name, space_.dimensions[d].values[point[d]], "ridge tune");
+    return s;
+  }
+  TuneSample time(Size& size, RunTrial& trial, double seconds) {
+    const double step = trial.step_seconds(seconds);
+    const bool busy = load_.busy();
+    (busy ? size.busy : size.quiet).push_back(step);
+    return {step, busy};
+  }
+  // Those used last are kept; others are made again when they are needed.
+  RunTrial& ready(const TunePoint& point) {
+    const auto found = std::ranges::find(held_, point, &Held::point);
+    if (found != held_.end()) return std::rotate(found, found + 1, held_.end()), *held_.back().trial;
+    int64_t bytes = 0;
+    for (const Held& h : held_) bytes += h.bytes();
+    while (bytes > limit_) bytes -= held_.front().bytes(), held_.erase(held_.begin());
+    held_.push_back({point, std::make_unique<RunTrial>(task_, settings_at(point), options_)});
+    const TaskRun& run = held_.back().trial->run();
+    limit_ = int64_t(kHeldShare * double(run.budget.bytes - (run.planned_bytes - run.passed_bytes - held_.back().bytes())));
+    return *held_.back().trial;
+  }
+
   const Task& task_;
   const config::Resolved& settings_;
   const RunOptions options_;
   const TuneSpace& space_;
-  const double latency_;
-  std::function<double(const TaskRun&)> guess_;
-  std::map<TunePoint, Ready> ready_;
+  const SizeSearchOptions& o_;
+  LoadWatch load_;
+  std::map<TunePoint, Size> sizes_;
+  std::vector<Held> held_;  // most recently used last
+  int64_t limit_ = 0;       // bytes of those that are held while another one is made
 };
 
 }  // namespace
@@ -142,6 +179,8 @@ double RunTrial::step_seconds(double seconds) {
 
 SizeCurve measure_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, const std::string& key, int64_t first, double seconds) {
   constexpr double kLongestStep = 2;
+  constexpr int kTurns = 4;  // until the machine is quiet
+  LoadWatch load;
   return choose_size(first, kLongestStep, [&](int64_t size) -> SizeMeasurement {
     config::Resolved s = settings;
     s.replace(key, std::to_string(size), "ridge tune");
@@ -153,8 +192,10 @@ SizeCurve measure_sizes(const Task& task, const config::Resolved& settings, cons
         return {.missing = fmt::format("{} do not fit into memory whole, and parts of a batch train no faster", grouped(size))};
       if (plan.recompute > Recompute::elementwise && tuned.find("recompute=") == tuned.npos && s.get<std::string>("recompute") == "auto")
         return {.missing = fmt::format("{} fit into memory only with recompute={}", grouped(size), name(plan.recompute))};
-      const double time = trial.step_seconds(seconds);
-      return {trial.units() / time, time, trial.run().planned_bytes - trial.run().passed_bytes, {}};
+      double time = 0;
+      bool busy = true;
+      for (int turn = 0; turn < kTurns && busy; ++turn) time = trial.step_seconds(seconds), busy = load.busy();
+      return {trial.units() / time, time, trial.run().planned_bytes - trial.run().passed_bytes, {}, busy};
     } catch (const Error& error) {
       if (error.code() == ErrorCode::memory) return {.missing = fmt::format("{} do not fit into memory", grouped(size))};
       if (size > first && (error.code() == ErrorCode::usage || error.code() == ErrorCode::io || error.code() == ErrorCode::value))
@@ -169,8 +210,9 @@ std::string curve_text(const SizeCurve& curve, const std::string& key, const std
   const double best = std::ranges::max_element(curve.points, {}, &SizePoint::rate)->rate();
   for (size_t i = 0; i < curve.points.size(); ++i) {
     const SizePoint& p = curve.points[i];
-    text += fmt::format("  {:>10} {:>16} {:>12} {:>12}  {:.2f}{}\n", grouped(p.size), count_text(p.rate()), duration_text(p.step_seconds),
-                        size_text(p.planned_bytes), p.rate() / best, i == curve.chosen ? "  <- the smallest within 2 % of the fastest" : "");
+    text += fmt::format("  {:>10} {:>16} {:>12} {:>12}  {:.2f}{}{}\n", grouped(p.size), count_text(p.rate()), duration_text(p.step_seconds),
+                        size_text(p.planned_bytes), p.rate() / best, p.busy ? "  on a busy machine" : "",
+                        i == curve.chosen ? "  <- the smallest within 2 % of the fastest" : "");
   }
   return text + fmt::format("  ended there: {}\n", curve.ended);
 }
@@ -195,12 +237,21 @@ bool is_batch_measured(const config::Resolved& settings) {
   return last > 0 && history[last].value.is("auto");
 }
 
-SizeSearch search_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, double latency, double seconds,
-                        const std::function<double(const TaskRun&)>& guess) {
+SizeSearch search_sizes(const Task& task, const config::Resolved& given, const RunOptions& given_options, const SizeSearchOptions& o) {
+  config::Resolved settings = given;
+  RunOptions options = given_options;
+  if (o.guess) {  // what this machine measures, or has stored, says nothing about another one
+    options.measure = options.probe = false;
+    settings.replace("tune", "off", "ridge tune"), settings.replace("device", "cpu", "ridge tune");
+    if (settings.get<std::string>("precision") == "auto") settings.replace("precision", "fp32", "ridge tune");
+  }
   SizeSearch s;
   for (const Task::Size& size : task.sizes) s.space.dimensions.push_back({size.key, candidates_of(size, settings)});
-  SizeTarget target(task, settings, options, s.space, latency, guess);
-  s.present_fits = target.check(s.space.start()).empty();
+  {
+    SizeTarget present(task, settings, options, s.space, o);
+    s.present_fits = present.check(s.space.start()).empty();
+    if (const SizeTarget::Size* size = present.find(s.space.start()); s.present_fits && size) s.present_rate = size->rate();
+  }
   // The search needs a start that is allowed: the smallest sizes, if the present ones are too slow.
   if (!s.present_fits)
     for (TuneDimension& d : s.space.dimensions) {
@@ -208,12 +259,10 @@ SizeSearch search_sizes(const Task& task, const config::Resolved& settings, cons
       std::ranges::sort(sorted, {}, [](const std::string& v) { return std::atoll(v.c_str()); });
       d.values = sorted;
     }
-  const SizeTarget::Ready* present = target.find(s.space.start());
-  if (s.present_fits && present) s.present_rate = present->rate();
-  SizeTarget fresh(task, settings, options, s.space, latency, guess);
-  s.result = search(s.space, fresh, {.seconds = seconds});
-  if (const SizeTarget::Ready* best = fresh.find(s.result.best); best && s.result.points > 0)
-    s.best_rate = best->rate(), s.step_seconds = best->seconds, s.parameters = best->parameters;
+  SizeTarget target(task, settings, options, s.space, o);
+  s.result = search(s.space, target, {.seconds = o.seconds});
+  if (const SizeTarget::Size* best = target.find(s.result.best); best && s.result.points > 0)
+    s.best_rate = best->rate(), s.step_seconds = best->seconds(), s.parameters = best->parameters;
   return s;
 }
 

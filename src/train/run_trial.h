@@ -46,8 +46,11 @@ struct SizeSearch {
   int64_t parameters = 0;
   bool present_fits = false;  // the present sizes keep the latency
 };
-// `guess`: seconds of a step instead of a measurement, for a machine that is not here.
-SizeSearch search_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, double latency, double seconds,
-                        const std::function<double(const TaskRun&)>& guess = {});
+struct SizeSearchOptions {
+  double latency = 0.01, seconds = 12;
+  std::function<double(const TaskRun&)> guess = {};  // seconds of a step instead of a measurement, for a machine that is not here; `seconds` is then ignored
+  std::function<double()> others = {};               // overrides the share of the machine that other programs use, for tests
+};
+SizeSearch search_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, const SizeSearchOptions& search);
 
 }  // namespace ridge

@@ -131,14 +131,19 @@ class Search {
     return true;
   }
 
+  bool at_roof(const TunePoint& at) {
+    if (limits_.roof_seconds <= 0) return false;
+    for (size_t had = trial(at).seconds().size(); had < size_t(kRounds); ++had) sample(at);
+    return median_of(trial(at).seconds()) <= kAtRoof * limits_.roof_seconds;
+  }
+
   void descend(TunePoint& at) {
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t d = 0; d < space_.dimensions.size(); ++d) {
+        if (at_roof(at)) return void(result_.ended = "it runs at the measured roof");
         if (time_is_up()) return void(result_.ended = "the time was up");
         if (improve(at, d)) moved = true;
-        if (const std::vector<double>& seconds = trial(at).seconds(); !seconds.empty() && median_of(seconds) <= kAtRoof * limits_.roof_seconds)
-          return void(result_.ended = "it runs at the measured roof");
       }
     }
     if (result_.ended.empty()) result_.ended = "no single change is faster";

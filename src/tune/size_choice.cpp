@@ -32,7 +32,7 @@ SizeCurve choose_size(int64_t first, double longest_step, const std::function<Si
       curve.ended = m.missing;
       break;
     }
-    curve.points.push_back({size, {m.rate}, m.step_seconds, m.planned_bytes});
+    curve.points.push_back({size, {m.rate}, m.step_seconds, m.planned_bytes, m.busy});
     curve.chosen = best();
     if (m.step_seconds > longest_step) curve.ended = fmt::format("a step of {} takes {:.2g} s", grouped(size), m.step_seconds);
     if (curve.points.size() > curve.chosen + kWithoutGain) curve.ended = "more are not faster";
@@ -43,7 +43,7 @@ SizeCurve choose_size(int64_t first, double longest_step, const std::function<Si
     if (p.rate() >= close) again.push_back(&p);
   for (int turn = 0; turn < kAgain && again.size() > 1; ++turn)
     for (SizePoint* p : again)
-      if (const SizeMeasurement m = measure(p->size); m.missing.empty()) p->rates.push_back(m.rate);
+      if (const SizeMeasurement m = measure(p->size); m.missing.empty()) p->rates.push_back(m.rate), p->busy |= m.busy;
   curve.chosen = best();
   return curve;
 }

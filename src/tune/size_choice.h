@@ -17,6 +17,7 @@ struct SizePoint {
   std::vector<double> rates = {};  // units per second, one per measurement
   double step_seconds = 0;
   int64_t planned_bytes = 0;
+  bool busy = false;  // other programs used the machine during one of the measurements
 
   double rate() const;  // the median
 };
@@ -31,6 +32,7 @@ struct SizeMeasurement {
   double rate = 0, step_seconds = 0;
   int64_t planned_bytes = 0;
   std::string missing = {};
+  bool busy = false;
 };
 // Doubles from `first` until two doublings in a row gain nothing, a step takes longer than `longest_step` or there is no measurement. Sizes close to the
 // fastest are then measured again in turns. ErrorCode::memory if not even the first can be measured.

@@ -24,7 +24,6 @@ namespace {
 constexpr const char *kThreads = "threads", *kParts = "parts", *kRecompute = "recompute", *kPasses = "passes";
 constexpr int kCandidates = 1;            // counts changes of the candidates, which make stored results invalid
 constexpr double kSampleSeconds = 0.012;  // short steps are repeated until a sample takes this long
-constexpr double kWatchSeconds = 0.15;    // shorter looks at what other programs do say nothing
 
 double clock_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -59,6 +58,11 @@ std::string without_digits(const std::string& text) {
 int64_t anchor(int64_t size) { return size < 1 ? 0 : int64_t(1) << std::lround(std::log2(double(size))); }
 
 }  // namespace
+
+std::span<const std::string_view> tune_dimensions() {
+  static constexpr std::string_view kAll[] = {kThreads, kParts, kRecompute, "scan_saved", "scan_hoist", "row_blocks", "saved_set", "streaming", "place"};
+  return kAll;
+}
 
 bool changes_bits(const TunedWords& words) { return words.size() > words.count(kThreads); }
 
@@ -243,12 +247,7 @@ TuneSample StepTrials::measure(const TunePoint& point) {
   Ready& r = ready(point);
   if (warm_) run(r, 1);  // another step's data fills the caches
   const double seconds = run(r, times_);
-  const double now = clock_seconds();
-  if (!watch_)
-    watch_.emplace(), watched_ = now;
-  else if (now - watched_ > kWatchSeconds)
-    busy_ = watch_->others() > kQuiet, watched_ = now;
-  return {seconds, busy_};
+  return {seconds, load_.busy()};
 }
 
 double StepTrials::now() { return clock_seconds(); }

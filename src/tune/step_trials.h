@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "machine/utilisation.h"
 #include "step/train_step.h"
+#include "tune/load_watch.h"
 #include "tune/search.h"
 
 namespace ridge {
@@ -20,6 +20,7 @@ struct TeamOptions;
 // A choice that is not listed is as planned.
 using TunedWords = std::map<std::string, std::string>;
 inline constexpr std::string_view kTuneKeys = "tune/";                     // prefix of the keys in the measurement store
+std::span<const std::string_view> tune_dimensions();                       // all that a space may have
 bool changes_bits(const TunedWords& words);                                // any but threads
 TunedWords neutral_part(TunedWords words);                                 // without what changes bits
 void apply(const TunedWords& words, int64_t batch, StepOptions& options);  // except threads. ErrorCode::io: a word is not known
@@ -64,11 +65,9 @@ class StepTrials : public TuneTarget {
   std::vector<std::vector<std::byte>> batch_;
   std::vector<const void*> data_;
   int64_t samples_ = 0;
-  int times_ = 1;                     // steps per measurement
-  bool warm_ = false;                 // one more before it, which is not timed
-  std::optional<OthersWatch> watch_;  // from the first measurement on
-  double watched_ = 0;                // when it was read last
-  bool busy_ = false;
+  int times_ = 1;      // steps per measurement
+  bool warm_ = false;  // one more before it, which is not timed
+  LoadWatch load_;
 };
 
 // Where the results for a step are stored: its task, device, number format, structure and candidates, and its sizes rounded to powers of two, so that

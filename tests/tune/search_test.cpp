@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "tune/load_watch.h"
 
 namespace ridge {
 namespace {
@@ -137,11 +138,33 @@ TEST(TuneSearch, EndsAtTheRoofAndWhenTheTimeIsUp) {
   EXPECT_EQ(t.space.text(roof.best), "a=1");
   EXPECT_NE(roof.ended.find("roof"), roof.ended.npos);
 
+  // A start at the roof is not compared with anything.
+  FakeTarget there = fake({{1, 1.5}, {1, 0.9}});
+  const TuneResult at_once = search(there.space, there, {.roof_seconds = 0.0099});
+  EXPECT_EQ(at_once.points, 1);
+  EXPECT_NE(at_once.ended.find("roof"), at_once.ended.npos);
+
   const TuneResult late = search(t.space, t, {.seconds = 0.05});
   EXPECT_NE(late.ended.find("time"), late.ended.npos);
   EXPECT_LE(late.seconds, 0.05 + 0.2) << "only the comparison that decides runs longer";
 
   EXPECT_EQ(search(t.space, t, {.points = 2}).points, 2);
+}
+
+TEST(LoadWatch, LooksNoMoreOftenThanSaysSomething) {
+  double clock = 0, share = 0.5;
+  int looks = 0;
+  LoadWatch load([&] { return ++looks, share; }, [&] { return clock; });
+  EXPECT_FALSE(load.busy()) << "nothing is known yet";
+  clock = 0.1;
+  EXPECT_FALSE(load.busy());
+  clock = 0.2;
+  EXPECT_TRUE(load.busy());
+  share = 0.05, clock = 0.3;
+  EXPECT_TRUE(load.busy()) << "as of the last look";
+  clock = 0.4;
+  EXPECT_FALSE(load.busy());
+  EXPECT_EQ(looks, 2);
 }
 
 TEST(TuneSearch, MeasuresAllForProof) {

@@ -3,6 +3,7 @@
 
 #include "machine/machine.h"
 #include "support/task_test.h"
+#include "train/run_trial.h"
 #include "tune/tuned_choice.h"
 
 namespace ridge {
@@ -67,6 +68,33 @@ TEST_F(TunedRun, ResumesWithTheSameBits) {
   EXPECT_EQ(plan(kRun)->step->plan().micro, 8) << "a new run plans again";
 }
 
+// A run whose choices were searched for is stopped; what its store and the machine say later does not matter.
+TEST_F(TunedRun, ResumesWithTheSameBitsAfterASearch) {
+  const Words words = with(kRun, {"batch=64", "length=32"});
+  RunSummary first, rest, whole;
+  {
+    const config::Resolved s = settings(with(words, {"max_minutes=1e-9"}));
+    RunOptions o;
+    o.data = s.get<Words>("data").front(), o.seed = uint64_t(s.get<int64_t>("seed")), o.measure = false, o.tune_seconds = 0.2, o.folder = folder_ / "parts";
+    const std::unique_ptr<TaskRun> run = start_run(find_task("cfc"), s, o);
+    EXPECT_EQ(decision(*run, "tuning").decided_by, "measured");
+    first = train_in_folder(*run, s, {.show = false, .config = config_text(s, o.folder)}).summary;
+    EXPECT_LT(first.outcome.steps, 6);
+    // The same choices for a run that is never stopped.
+    MeasurementStore own = store();
+    std::optional<TunedChoice> found = kept_choice(own, run->tuning_key);
+    ASSERT_TRUE(found);
+    found->imported = true;
+    keep_choice(own, run->tuning_key, *found);
+  }
+  const auto never_stopped = train(words, whole, "whole");
+  store().forget(kTuneKeys);
+  const auto resumed = train(words, rest, "parts", true);
+  EXPECT_TRUE(rest.outcome.resumed && rest.outcome.bit_exact);
+  EXPECT_EQ(resumed->step->plan().choices, never_stopped->step->plan().choices);
+  EXPECT_EQ(weights(*resumed), weights(*never_stopped));
+}
+
 TEST_F(TunedRun, IsWeakerThanSettingsAndOff) {
   import(plan(kRun)->tuning_key, kWordsOfChoice);
   EXPECT_EQ(plan(with(kRun, {"tune=off"}))->step->plan().micro, 8);
@@ -81,6 +109,69 @@ TEST_F(TunedRun, NeighboursShareAndOthersDoNot) {
   const std::string key = plan(kRun)->tuning_key;
   EXPECT_EQ(plan(with(kRun, {"batch=7", "units=7"}))->tuning_key, key);
   for (const char* other : {"batch=16", "units=60", "layers=2", "length=64"}) EXPECT_NE(plan(with(kRun, {other}))->tuning_key, key) << other;
+}
+
+// Sizes that train the most parameters per second.
+class SizesOfARun : public TunedRun {
+ protected:
+  // The task, with sizes of which the larger are better, and what is alive of each of its runs.
+  static Task counted() {
+    Task task = find_task("cfc");
+    alive_.clear(), most_alive_ = 0, planned_ = 0, measured_ = false;
+    task.sizes = {{"units", {6, 12}}, {"backbone_units", {6, 12}}};
+    task.plan = [](const config::Resolved& s, const RunOptions& o) {
+      std::unique_ptr<TaskRun> run = find_task("cfc").plan(s, o);
+      std::erase_if(alive_, [](const std::weak_ptr<int>& token) { return token.expired(); });
+      const auto token = std::make_shared<int>(0);
+      alive_.push_back(token), most_alive_ = std::max(most_alive_, alive_.size()), ++planned_;
+      run->trainer.accepted = [token] {};
+      measured_ |= run->flops_rate > 0;
+      return run;
+    };
+    return task;
+  }
+  static inline std::vector<std::weak_ptr<int>> alive_;
+  static inline size_t most_alive_ = 0;
+  static inline int planned_ = 0;
+  static inline bool measured_ = false;
+};
+
+TEST_F(SizesOfARun, AreGuessedWithoutThisMachine) {
+  const Task task = counted();
+  const config::Resolved s = settings(with(kRun, {"tune=auto"}));
+  import(plan(kRun)->tuning_key, kWordsOfChoice);  // a choice for this machine
+  std::vector<double> seconds;
+  std::vector<TunePoint> found;
+  for (const double limit : {1e-9, 100.0}) {
+    const SizeSearch search = search_sizes(task, s, {}, {.latency = 1, .seconds = limit, .guess = [&](const TaskRun& run) {
+                                                           seconds.push_back(double(run.step->kernels().size()));
+                                                           EXPECT_EQ(run.step->plan().micro, 8) << "no choices of this machine";
+                                                           EXPECT_EQ(run.step->plan().choices.precision, Precision::fp32);
+                                                           return 1e-3;
+                                                         }});
+    found.push_back(search.result.best);
+    EXPECT_EQ(search.result.ended, "no single change is faster");
+  }
+  EXPECT_EQ(found[0], found[1]) << "whatever the time";
+  EXPECT_EQ(found[0], (TunePoint{1, 1}));
+  EXPECT_FALSE(measured_);
+}
+
+TEST_F(SizesOfARun, HoldFewRunsAndMarkABusyMachine) {
+  const Task task = counted();
+  RunOptions o;
+  o.measure = false;
+  const Words large = with(kRun, {"length=32", "batch=256", "units=12", "backbone_units=12"});
+  const auto run = plan(large);
+  const int64_t step = run->step->plan().planned_bytes;
+  const config::Resolved s = settings(with(large, {fmt::format("memory={}", run->planned_bytes - run->passed_bytes + 5 * step)}));
+  const SizeSearch search = search_sizes(task, s, o, {.latency = 10, .seconds = 0.3, .others = [] { return 1.0; }});
+  EXPECT_GE(planned_, 3) << "the present sizes, the start of the search, and another point";
+  EXPECT_LE(most_alive_, 2u);
+  size_t busy = 0;
+  for (const TuneTrial& t : search.result.trials) busy += t.busy.size();
+  EXPECT_GT(busy, 0u) << search.result.ended;
+  EXPECT_GT(search.best_rate, 0) << search.result.ended;
 }
 
 TEST_F(TunedRun, SearchesWholeStepsAndChecksTheirResults) {
