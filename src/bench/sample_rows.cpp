@@ -65,6 +65,7 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
       const auto begin = Clock::now();
       const Token token = draw_token(sampler.logits(), draws, i);
       sampler.feed({&token, 1});
+      inject_slowdown(begin);
       token_seconds[i] = since(begin);
     }
   };

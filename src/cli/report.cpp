@@ -45,8 +45,10 @@ void show_profiles(const std::vector<std::string>& folders) {
       if (!in || !j.is_object() || !j.contains("compute") || !j.contains("hardware") || !j.contains("kernels")) continue;
       fmt::print("\nProfile of {}: {:.3f} ms per step, {:.4f} TFLOP/s, {:.1f} % of the roof; slowest kernels:\n", run.string(),
                  1e3 * j["compute"].value("step_seconds", 0.0), j["compute"].value("tflops", 0.0), 100 * j["hardware"].value("roof", 0.0));
-      for (size_t i = 0; i < std::min<size_t>(3, j["kernels"].size()); ++i) {
+      constexpr size_t kLeast = 10;  // and whatever takes a hundredth of a step
+      for (size_t i = 0; i < j["kernels"].size(); ++i) {
         const auto& k = j["kernels"][i];
+        if (i >= kLeast && k.value("share", 0.0) < 0.01) break;
         fmt::print("  {:>5.1f} %  {} {} {}\n", 100 * k.value("share", 0.0), k.value("phase", ""), k.value("layer", ""), k.value("name", ""));
       }
       std::error_code ignored;

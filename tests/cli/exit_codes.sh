@@ -17,6 +17,10 @@ check 0 out "" $matmul --save before.json
 RIDGE_BENCH_SLOWDOWN=30 check 1 err "1 of 1 rows slower" $matmul --compare before.json --save slow.json
 check 0 err "1 faster" $matmul --compare slow.json
 check 2 err "the suite ops" bench train --compare before.json
+microseconds() { "$ridge" bench sample --filter bf16 layers=1 width=16 heads=2 block=64 threads=1 seconds=0 --json 2>err.txt | grep -o '"us":[0-9]*' | cut -d: -f2; }
+usual=$(microseconds)
+slow=$(RIDGE_BENCH_SLOWDOWN=30 microseconds)
+[ "${slow:-0}" -gt $((5 * usual)) ] || fail "rows of the suite sample ignore RIDGE_BENCH_SLOWDOWN: $usual and $slow us"
 
 # Output that cannot be written.
 for words in "plan gpt $small data=plays.txt" "config keys" "config show"; do

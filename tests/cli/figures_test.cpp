@@ -52,5 +52,55 @@ TEST(CommandLine, MeasuresWithAvailableThreadsOnly) {
   EXPECT_LE(std::stoul(expected.substr(expected.find(", with ") + 7)), std::thread::hardware_concurrency()) << expected;
 }
 
+TEST(CommandLine, ProfilesATask) {
+  const RidgeProgram ridge;
+  write_plays(ridge);
+  const std::string profile = "profile gpt" + kSmall + "data=plays.txt --steps 2 ";
+  const Answer document = expect_words(ridge, 0, "\"unattributed_seconds\"", profile + "--json --trace trace.json");
+  const auto json = nlohmann::json::parse(document.out);
+  EXPECT_EQ(json.at("recorded_steps"), 2);
+  EXPECT_GT(json.at("compute").at("kernel_seconds"), 0);
+  EXPECT_FALSE(json.at("kinds").empty());
+  EXPECT_TRUE(nlohmann::json::parse(read_text(ridge / "trace.json")).contains("traceEvents"));
+  write_text(ridge / "before.json", document.out);
+  const Answer text = expect_words(ridge, 0, "unattributed", profile + "--compare before.json --check min_tflops=1e-9 max_memory=1TiB");
+  EXPECT_TRUE(text.says("the whole step") && text.says("kept") && !text.says("missed")) << text.all();
+  expect_words(ridge, 1, "", profile + "--check min_tflops=1e9");
+  expect_refusal(ridge, 2, "valid: min_tflops", "profile gpt --check min_flops=1");
+  expect_refusal(ridge, 1, "this is not a profile", "profile gpt --compare trace.json");
+}
+
+TEST(CommandLine, ReportsTheKernelsOfProfiledRuns) {
+  const RidgeProgram ridge;
+  write_plays(ridge);
+  expect_words(ridge, 0, "done", "train gpt" + kSmall + "data=plays.txt steps=55 profile=true eval_interval=none --out run");
+  const Answer report = expect_words(ridge, 0, "Profile of run", "report run");
+  size_t kernels = 0;
+  for (const char* phase : {" %  forward ", " %  backward ", " %  update "})
+    for (size_t at = report.out.find(phase); at != std::string::npos; at = report.out.find(phase, at + 1)) ++kernels;
+  EXPECT_GE(kernels, 10u) << report.out;
+}
+
+TEST(CommandLine, TunesAndStoresChoices) {
+  RidgeProgram ridge;
+  ridge.set("RIDGE_CACHE", ridge / "cache");
+  expect_words(ridge, 0, "nothing is tuned yet", "tune show");
+  const std::string tune = "tune cfc preset=sine length=8 units=6 backbone_units=6 batch=8 threads=1 ";
+  const Answer found = expect_words(ridge, 0, "\"trials\"", tune + "--choices --json seconds=0.5");
+  const auto json = nlohmann::json::parse(found.out);
+  EXPECT_EQ(json.at("decision").at("decided_by"), "measured");
+  EXPECT_GE(json.at("trials").size(), 2u);
+  expect_words(ridge, 0, "1 choice written", "tune export choices.json");
+  expect_words(ridge, 0, "1 choice forgotten", "tune clear");
+  expect_words(ridge, 0, "1 choice imported", "tune import choices.json");
+  expect_refusal(ridge, 2, "did you mean 'threads'?", tune + "over=thread");
+  expect_refusal(ridge, 2, "over= names no choice", tune + "over=");
+  expect_refusal(ridge, 2, "known: m1,", tune + "--as m9");
+  // A guess for another machine knows nothing of this one: neither its time nor its threads nor what it has stored.
+  const std::string guess = expect_words(ridge, 0, "\"measured\": false", tune + "--as m1-max --json seconds=0.5").out;
+  ridge.set("RIDGE_CACHE", ridge / "other");
+  EXPECT_EQ(expect_words(ridge, 0, "\"recommended\"", tune + "--as m1-max --json seconds=600 threads=2").out, guess);
+}
+
 }  // namespace
 }  // namespace ridge::test
