@@ -129,10 +129,22 @@ void print_trials(const TuneSpace& space, const TuneResult& r) {
 }
 
 // The choice against the whole space, on fresh repeats.
-void prove(StepTrials& trials, const TuneResult& r) {
+void prove(StepTrials& trials, const TuneResult& r, Json* json) {
   const TuneSpace& space = trials.space();
-  fmt::print("\nProof: all {} choices are measured\n", space.points());
+  if (!json) fmt::print("\nProof: all {} choices are measured\n", space.points());
   const ExhaustiveResult all = measure_all(space, trials, r.best);
+  if (json) {
+    *json = {{"points", all.points},
+             {"samples", all.samples},
+             {"best", space.text(all.best)},
+             {"best_seconds", all.best_seconds},
+             {"chosen", space.text(r.best)},
+             {"chosen_seconds", all.chosen_seconds},
+             {"measured_points", r.points},
+             {"measured_samples", r.samples},
+             {"median_seconds", all.median_seconds}};
+    return;
+  }
   fmt::print("  best     {:>12}  {}\n  median   {:>12}  {:.2f} x the best\n  chosen   {:>12}  {:.3f} x the best, on fresh interleaved repeats\n",
              duration_text(all.best_seconds), space.text(all.best), duration_text(all.median_seconds), all.median_seconds / all.best_seconds,
              duration_text(all.chosen_seconds), all.chosen_seconds / all.best_seconds);
@@ -171,7 +183,7 @@ void search_choices(const Task& task, const config::Resolved& settings, RunOptio
       report.json["space"] = trials.space().points(), report.json["trials"] = trials_json(trials.space(), r), report.json["ended"] = r.ended;
     else
       print_trials(trials.space(), r);
-    if (report.arguments.proof && r.points > 0) prove(trials, r);
+    if (report.arguments.proof && r.points > 0) prove(trials, r, report.arguments.json ? &report.json["proof"] : nullptr);
   };
   const std::unique_ptr<TaskRun> run = task.plan(settings, options);
   for (const std::string& notice : run->notices) fmt::print(stderr, "ridge: {}\n", notice);

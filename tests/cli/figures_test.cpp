@@ -93,6 +93,9 @@ TEST(CommandLine, TunesAndStoresChoices) {
   expect_words(ridge, 0, "1 choice written", "tune export choices.json");
   expect_words(ridge, 0, "1 choice forgotten", "tune clear");
   expect_words(ridge, 0, "1 choice imported", "tune import choices.json");
+  const auto proof = nlohmann::json::parse(expect_words(ridge, 0, "\"proof\"", tune + "--choices --proof --json seconds=0.5 over=recompute").out).at("proof");
+  EXPECT_GE(proof.at("points"), 3);
+  EXPECT_GE(proof.at("median_seconds"), proof.at("best_seconds"));
   expect_refusal(ridge, 2, "did you mean 'threads'?", tune + "over=thread");
   expect_refusal(ridge, 2, "over= names no choice", tune + "over=");
   expect_refusal(ridge, 2, "known: m1,", tune + "--as m9");
