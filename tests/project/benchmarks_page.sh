@@ -54,3 +54,33 @@ expect 1 "does not show u.json" --check
 rm "$folder/docs/benchmarks/u.json"
 printf '%s| b | 7 |\n' "$page" >"$folder/docs/benchmarks.md"
 expect 1 "outside its rendered tables" --check
+
+# Training rows name the command of their rival; of the sizes that it measures, the row's own counts, and of its modes the fastest.
+mkdir "$folder/anchors"
+cat >"$folder/ridge" <<'END'
+#!/usr/bin/env bash
+[ "$1" = --version ] && { echo "ridge 9"; exit; }
+echo '{"name": "cfc/64-16-8-64-64x2", "batch": 64, "precision": "fp32", "ms": 2, "rival": "torch_cfc.py --only cfc --modes eager cell"}'
+echo '{"name": "ppo/pong-state", "batch": 16384, "precision": "fp32", "ms": 9, "steps_s": 1000, "rival": "torch_ppo.py --model mlp --modes eager, with and without --channels-last; it has no environment"}'
+echo '{"name": "ppo/none", "batch": 1, "precision": "bf16", "ms": 9, "steps_s": 1000}'
+echo '{"name": "gpt/tiny", "batch": 3, "precision": "bf16", "ms": 4}'
+END
+printf '#!/usr/bin/env bash\n[ "$1" = -c ] && { echo 9; exit; }\nexec python3 "$@"\n' >"$folder/python"
+cat >"$folder/anchors/torch_cfc.py" <<'END'
+import sys
+assert sys.argv[1:] == ["--only", "cfc", "--modes", "eager", "cell", "--device", "cpu", "--threads", "1"], sys.argv
+print('{"B": 64, "T": 16, "I": 8, "N": 64, "ms": 5, "mode": "eager"}\n{"B": 64, "T": 16, "I": 8, "N": 64, "ms": 4, "mode": "cell"}\n{"B": 64, "T": 32, "I": 8, "N": 64, "ms": 1, "mode": "cell"}')
+END
+cat >"$folder/anchors/torch_ppo.py" <<'END'
+import sys
+print('{"mode": "eager", "steps_s_no_env": %d}' % (800 if "--channels-last" in sys.argv else 500))
+END
+cat >"$folder/anchors/torch_gpt.py" <<'END'
+import sys
+assert sys.argv[1:] == ["--shape", "tiny", "-B", "3", "--dtype", "bfloat16", "--modes", "eager", "--device", "cpu", "--threads", "1"], sys.argv
+print('{"ms": 6, "mode": "eager"}')
+END
+chmod +x "$folder/ridge" "$folder/python"
+rows=$("$versus" --suite train --ridge "$folder/ridge" --anchors "$folder/anchors" --python "$folder/python" --threads 1 --json 2>"$folder/err") || fail "$(cat "$folder/err")"
+for words in '"cfc/64-16-8-64-64x2".*"ratio": 2.0,' '"ppo/pong-state".*"ratio": 1.25,' '"gpt/tiny".*"ratio": 1.5,'; do grep -q "$words" <<<"$rows" || fail "no $words in $rows"; done
+[ "$(wc -l <<<"$rows")" = 3 ] || fail "a row without a rival is compared: $rows"
