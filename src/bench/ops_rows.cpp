@@ -67,22 +67,30 @@ Row affine(int64_t n) {
   return row;
 }
 
-Row layer_norm(int64_t rows, int64_t width) {
-  Row row{.suite = "ops",
-          .name = fmt::format("layer_norm/{}x{}", rows, width),
-          .state = State::cold,
-          .bound = Bound::copy,
-          .bytes = 8.0 * double(rows * width),
-          .make = {}};
-  row.make = [=](const Context& context) {
-    return compile(context, [=](Builder& b) {
-      Formula f;
-      NodeId x = input(b, f, {rows, width}), weight = input(b, f, {width}), bias = input(b, f, {width});
-      f.outputs = {b.layer_norm(x, weight, bias)};
-      return f;
-    });
-  };
-  return row;
+// layer_norm, rms_norm and softmax over the last axis. Small ones reuse their operands, as a step does.
+void add_norms(std::vector<Row>& rows, int64_t lines, int64_t width) {
+  for (const std::string name : {"layer_norm", "rms_norm", "softmax"}) {
+    Row row{.suite = "ops",
+            .name = fmt::format("{}/{}x{}", name, lines, width),
+            .state = lines * width <= 1'000'000 ? State::hot : State::cold,
+            .bound = Bound::copy,
+            .bytes = 8.0 * double(lines * width),
+            .make = {}};
+    row.make = [=](const Context& context) {
+      return compile(context, [=](Builder& b) {
+        Formula f;
+        const NodeId x = input(b, f, {lines, width});
+        if (name == "softmax") {
+          f.outputs = {b.softmax(x)};
+        } else {
+          const NodeId weight = input(b, f, {width});
+          f.outputs = {name == "rms_norm" ? b.rms_norm(x, weight) : b.layer_norm(x, weight, input(b, f, {width}))};
+        }
+        return f;
+      });
+    };
+    rows.push_back(std::move(row));
+  }
 }
 
 // Causal, forward and backward; counts the flops of five products forward and backward, halved by the mask. `split`: operands and results are stored as in a
@@ -288,11 +296,23 @@ Row copy_row(int64_t n, Way way, const char* place) {
   return row;
 }
 
+class DeviceBlocks : public BlockSource {
+ public:
+  explicit DeviceBlocks(Backend& device) : device_(device) {}
+  std::byte* get(int64_t bytes, bool& zeroed) override { return zeroed = true, device_.allocate(bytes); }
+  void put(std::byte* block, int64_t bytes) override { device_.release(block, bytes); }
+
+ private:
+  Backend& device_;
+};
+
 // Takes a block from the pool of eager tensors and returns it.
 Row pool_row(int64_t bytes) {
   Row row{.suite = "ops", .name = fmt::format("pool/{}", bytes)};
-  row.make = [=](const Context&) -> Call {
-    auto pool = std::make_shared<BufferPool>();
+  row.make = [=](const Context& context) -> Call {
+    PoolOptions options;
+    if (!context.backend.host_memory()) options.source = std::make_shared<DeviceBlocks>(context.backend);
+    auto pool = std::make_shared<BufferPool>(options);
     return [=](int64_t) { pool->acquire(bytes); };
   };
   return row;
@@ -380,9 +400,8 @@ std::vector<Row> ops_rows() {
     sized("sum", 1, Bound::read, 4, [](Builder& b, In x) { return b.sum(x[0]); });
     rows.push_back(copy_row(size, Way::within, "host"));
   }
-  rows.push_back(layer_norm(65536, 768));
+  for (auto [lines, width] : {std::array<int64_t, 2>{1024, 128}, {16384, 384}, {65536, 768}, {8192, 4096}}) add_norms(rows, lines, width);
   for (int64_t size : {4096, int(1 << 20), int(64 << 20)}) rows.push_back(pool_row(size));
-  rows.push_back(formula("softmax/65536x768", {65536, 768}, 1, Bound::copy, 8.0 * 65536 * 768, [](Builder& b, In x) { return b.softmax(x[0]); }));
 
   for (State state : {State::hot, State::cold})
     for (int64_t time : {64, 256}) rows.push_back(attention(12, 4, time, 32, state));
@@ -406,10 +425,10 @@ std::vector<Row> ops_rows() {
 
 std::vector<Row> device_ops_rows() {
   std::vector<Row> rows;
-  for (int64_t n : {1024, 4096, 8192})
+  for (int64_t n : {64, 256, 512, 1024, 2048, 4096, 8192})
     for (DType dtype : {DType::bf16, DType::f32}) rows.push_back(matmul(n, n, n, "", State::hot, dtype));
-  const int64_t n = int64_t(1) << 28, width = 768, lines = 262144;
-  const double bytes = double(n) * 4, table = 4.0 * double(lines * width);
+  const int64_t n = int64_t(1) << 28;
+  const double bytes = double(n) * 4;
   using In = std::span<const NodeId>;
   auto long_row = [&](const std::string& name, int inputs, double moved, auto body) {
     rows.push_back(formula(fmt::format("{}/{}", name, n), {n}, inputs, Bound::copy, moved, body));
@@ -418,9 +437,17 @@ std::vector<Row> device_ops_rows() {
   long_row("mul", 2, 3 * bytes, [](Builder& b, In x) { return b.mul(x[0], x[1]); });
   long_row("gelu", 1, 2 * bytes, [](Builder& b, In x) { return b.unary(Op::gelu_tanh, x[0]); });
   long_row("sum", 1, bytes, [](Builder& b, In x) { return b.sum(x[0]); });
-  rows.push_back(layer_norm(lines, width));
-  rows.push_back(
-      formula(fmt::format("softmax/{}x{}", lines, width), {lines, width}, 1, Bound::copy, 2 * table, [](Builder& b, In x) { return b.softmax(x[0]); }));
+  for (int64_t size = 1000; size <= 100'000'000; size *= 10) {
+    auto sized = [&](const char* name, int inputs, double moved, auto body) {
+      rows.push_back(formula(fmt::format("{}/{}", name, size), {size}, inputs, Bound::copy, moved * double(size), body));
+      if (size <= 1'000'000) rows.back().state = State::hot;
+    };
+    sized("add", 2, 12, [](Builder& b, In x) { return b.add(x[0], x[1]); });
+    sized("gelu", 1, 8, [](Builder& b, In x) { return b.unary(Op::gelu_tanh, x[0]); });
+    sized("sum", 1, 4, [](Builder& b, In x) { return b.sum(x[0]); });
+  }
+  for (auto [lines, width] : {std::array<int64_t, 2>{4096, 384}, {65536, 768}, {262144, 768}, {32768, 4096}}) add_norms(rows, lines, width);
+  for (int64_t size : {4096, int(1 << 20), int(64 << 20)}) rows.push_back(pool_row(size));
   rows.push_back(attention(64, 12, 1024, 64, State::hot, DType::bf16, true));
   for (DType dtype : {DType::bf16, DType::f32})
     for (const ConvShape& c :

@@ -71,8 +71,12 @@ TEST(Bench, RowsOfOpsAreDistinctAndComplete) {
                            "compile/gpt12"})
     EXPECT_TRUE(seen.count({name, State::hot})) << name;
   for (const char* name : {"add/67108864", "mul/67108864", "affine/67108864", "gelu/67108864", "add_relu/67108864", "sum/67108864", "chain8/67108864",
-                           "add/100000000", "sum/10000000", "layer_norm/65536x768", "softmax/65536x768"})
+                           "add/100000000", "sum/10000000", "layer_norm/65536x768", "softmax/65536x768", "rms_norm/8192x4096"})
     EXPECT_TRUE(seen.count({name, State::cold})) << name;
+  seen.clear();
+  for (const Row& row : device_ops_rows()) EXPECT_TRUE(seen.emplace(row.name + std::string(name(row.dtype)), row.state).second) << row.name;
+  for (const char* name : {"matmul/64x64x64bf16", "add/1000f32", "gelu/1000000f32", "pool/4096f32"}) EXPECT_TRUE(seen.count({name, State::hot})) << name;
+  for (const char* name : {"rms_norm/262144x768f32", "softmax/65536x768f32", "sum/100000000f32"}) EXPECT_TRUE(seen.count({name, State::cold})) << name;
 }
 
 TEST(Bench, RunsOnlyFilteredRows) {
