@@ -147,7 +147,7 @@ class Runner {
     for (const TileInstr& in : list) in.run(in, frame_, extents_[in.shape].rows, extents_[in.shape].cols);
   }
 
-  // Prefetches part of the next block's input before each instruction, so that memory stays busy. It goes into L2, because L1 has no room for it.
+  // Prefetches part of the next block's input before each instruction, so that memory stays busy.
   void run_body(const std::vector<TileInstr>& list) {
     for (const TileInstr& in : list) {
       if (ahead_steps_ > 0) fetch_ahead();
@@ -164,7 +164,7 @@ class Runner {
     for (const TilePlan::Ahead& ahead : plan_.ahead) {
       const std::byte* next = slots_[ahead.slot].p + ahead.bytes;
       const int64_t first = ahead.share * ahead_step_, end = std::min(first + ahead.share, ahead.bytes);
-      for (int64_t k = first; k < end; k += 64) __builtin_prefetch(next + k, 0, 2);
+      for (int64_t k = first; k < end; k += 64) __builtin_prefetch(next + k);
     }
     if (++ahead_step_ == ahead_steps_) ahead_steps_ = 0;
   }

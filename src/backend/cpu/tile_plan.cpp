@@ -9,7 +9,7 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kTileBudget = 16 << 10;  // half of L1
-constexpr int64_t kFetchLines = 40;        // the most lines to prefetch at a time
+constexpr int64_t kFetchLines = 20;        // the most lines to prefetch at a time
 
 }  // namespace
 
