@@ -126,6 +126,62 @@ TEST(Panel, LeavesOutEntriesWithoutWeight) {
   for (int64_t i = 0; i < c.m[6].size; ++i) EXPECT_TRUE(std::isfinite(c.m[6].get(i))) << "no entry with a weight reads state 2";
 }
 
+// Random values of gathered states, states of the target and weights, some read again much later, some of the form v (1 - v); sums of them and of their
+// products, some of which are only added to each other.
+struct RandomCase {
+  Build b;
+  std::vector<Memory> m;
+  RandomCase(uint32_t seed, bool over_lanes, int64_t samples, int64_t lanes, int64_t targets, int64_t sources)
+      : b(Form::column, over_lanes ? Shape{samples, lanes, targets} : Shape{lanes, samples, targets}, 1) {
+    std::mt19937 random(seed);
+    auto pick = [&](size_t n) { return size_t(random() % n); };
+    auto memory = [&](DType t, int64_t n) { m.push_back({t, n}), m.back().fill(seed + uint32_t(m.size())); };
+    const Shape weight = over_lanes ? Shape{0, targets, 1} : Shape{targets, 0, 1};
+    auto state = [&](int64_t row, int64_t target) { return over_lanes ? Shape{row, 0, target} : Shape{0, row, target}; };
+    const int index = b.load(b.operand(), DType::i64, weight);
+    memory(DType::i64, lanes * targets), m[0].fill(seed, 0, double(sources));
+    std::vector<int> values{b.literal(0.5)}, sums;
+    for (size_t i = 0; i < 2 + pick(2); ++i)
+      values.push_back(gathered(b, b.operand(), state(sources, 0), index, sources)), memory(DType::f32, samples * sources);
+    for (size_t i = 0; i < pick(3); ++i) values.push_back(b.load(b.operand(), DType::f32, state(targets, 1))), memory(DType::f32, samples * targets);
+    for (size_t i = 0; i < 1 + pick(3); ++i) values.push_back(b.load(b.operand(), DType::f32, weight)), memory(DType::f32, lanes * targets);
+    values.push_back(b.op(Op::sigmoid, values[1]));
+    auto any = [&] { return values[pick(values.size())]; };
+    for (size_t i = 0; i < 4 + pick(20); ++i) {
+      const int x = any(), y = any();
+      switch (pick(8)) {
+        case 0: values.push_back(b.op(Op::tanh, b.op(Op::add, x, y))); break;
+        case 1: values.push_back(b.op(Op::sub, x, y)); break;
+        case 2: values.push_back(b.op(Op::sigmoid, x)); break;
+        case 3: values.push_back(b.op(Op::neg, b.op(Op::tanh, x))); break;
+        case 4: values.push_back(b.op(Op::mul, x, b.op(Op::sub, b.literal(1), x))); break;
+        case 5: values.push_back(b.op(Op::mul, b.op(Op::sub, b.literal(1), x), y)); break;
+        default: values.push_back(b.op(Op::tanh, b.op(Op::mul, x, y))); break;
+      }
+    }
+    for (size_t i = 0; i < 1 + pick(6); ++i) sums.push_back(b.reduce(Op::reduce_sum, pick(2) ? b.op(Op::mul, any(), any()) : any()));
+    for (size_t i = 0; i < pick(5); ++i) sums.push_back(b.op(Op::add, sums[pick(sums.size())], sums[pick(sums.size())]));
+    for (size_t i = 0; i < 1 + pick(3); ++i) {
+      const int sum = sums[sums.size() - 1 - pick(sums.size())];
+      b.store(pick(2) ? sum : b.op(Op::tanh, b.op(Op::mul, sum, b.literal(0.125))), over_lanes ? state(targets, 1) : weight);
+      memory(DType::f32, (over_lanes ? samples : lanes) * targets);
+    }
+  }
+};
+
+TEST(Panel, RandomPrograms) {
+  int run_as_panels = 0;
+  for (uint32_t seed = 1; seed <= 1000; ++seed) {
+    const bool over_lanes = seed % 2;
+    RandomCase c(seed, over_lanes, over_lanes ? 8 + seed % 13 : 8 * (1 + seed % 5), 2 + seed % 11, 2 + seed % 7, 3 + seed % 9);
+    if (!runs_as_panel(c.b.g)) continue;
+    ++run_as_panels;
+    check(c.b.g, c.m, 2e-5);
+    ASSERT_FALSE(HasFatalFailure() || HasNonfatalFailure()) << "seed " << seed;
+  }
+  EXPECT_GT(run_as_panels, 500);
+}
+
 TEST(Panel, RefusesOtherForms) {
   EXPECT_FALSE(runs_as_panel(LaneCase(7, 9, 5, 8, Op::sigmoid).b.g)) << "fewer samples than a vector";
   EXPECT_FALSE(runs_as_panel(SampleCase(3, 20, 5, 8).b.g)) << "sums over samples have no tail";

@@ -374,7 +374,7 @@ class SamplePanel final : public PanelKernel {
     for (const auto& s : p_.states) rows += s.rows;
     // Numbers of units with many divisors, for any number of threads.
     constexpr int64_t kLeast = 12, kMost = 48, kChunk = 8 * kPanelUnits;
-    const int64_t fits = std::min(kStateBytes / (rows * vector), vectors / kLeast);
+    const int64_t fits = std::min(kStateBytes / (std::max<int64_t>(rows, 1) * vector), vectors / kLeast);
     chunk_ = std::clamp(fits / kPanelUnits * kPanelUnits, kPanelUnits, kChunk);
     chunks_ = (vectors + chunk_ - 1) / chunk_, parts_ = std::min(chunks_, kMost);
     groups_ = std::min(p_.targets, (kLeast + parts_ - 1) / parts_), ends_ = std::min(p_.targets, kLeast);

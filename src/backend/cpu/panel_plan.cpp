@@ -355,7 +355,7 @@ class PanelPlanner {
   }
 
   // A product that is only summed.
-  bool fused(int n) const { return node(n).kind == Kind::elementwise && node(n).op == Op::mul && uses_[size_t(n)] == 1 && only_summed(n); }
+  bool fused(int n) const { return node(n).kind == Kind::elementwise && node(n).op == Op::mul && uses_[size_t(n)] == 1 && only_summed(n) && slope_of(n) < 0; }
   bool only_summed(int n) const {
     for (int m = n + 1; m < nodes(); ++m)
       for (int in : node(m).in)
