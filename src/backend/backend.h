@@ -90,8 +90,9 @@ class Backend {
 
   // Whether convolutions have their own kernels; otherwise they become windows and products before compilation.
   virtual bool convolutions() const { return false; }
-  // Whether these kernels take an epilogue as products do, read bytes, and run inside loops over time.
+  // Whether these kernels take an epilogue as products do, and run inside loops over time.
   virtual bool convolutions_fuse() const { return false; }
+  virtual bool convolutions_read_bytes() const { return convolutions_fuse(); }
   // Whether a macro node can be compiled; if not, its decomposition is compiled.
   virtual bool runs(const Graph& graph, NodeId node) const { return (void)graph, (void)node, true; }
   // Whether a conv is best stored in the axis order of this permutation of it.

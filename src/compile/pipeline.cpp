@@ -232,7 +232,8 @@ void canonicalize_graph(Compilation& c) {
 }
 
 void simplify_graph(Compilation& c) {
-  rewrite_roots(c, [&](Graph& g, const std::vector<NodeId>& roots) { return simplify(g, roots, c.target.convolutions_fuse); });
+  rewrite_roots(c,
+                [&](Graph& g, const std::vector<NodeId>& roots) { return simplify(g, roots, c.target.convolutions_fuse, c.target.convolutions_read_bytes); });
 }
 
 void choose_saved_set(Compilation& c) {
@@ -270,7 +271,7 @@ void order_groups(Compilation& c) {
 void compile_loops(Compilation& c) {
   Target target;  // where their kernels do not fuse, convolutions inside loops are decomposed
   target.name = c.target.name, target.runs = c.target.runs;
-  target.convolutions = target.convolutions_fuse = c.target.convolutions_fuse;
+  target.convolutions = target.convolutions_fuse = target.convolutions_read_bytes = c.target.convolutions_fuse;
   PipelineOptions options;
   options.verify = c.options.verify;
   std::vector<char> off = c.off;

@@ -20,8 +20,9 @@ struct Target {
   std::function<bool(const Graph&, NodeId)> runs;             // whether there is a kernel for a macro node; empty: there always is
   std::function<bool(const Graph&, NodeId)> stores_permuted;  // whether a conv is best stored in the axis order of this permutation of it; empty: never
   bool convolutions = false;                                  // the device has kernels for them; otherwise they become products of windows
-  bool convolutions_fuse = false;                             // they take an epilogue as products do, read bytes, and run inside loops over time
-  int64_t cache_bytes = int64_t(32) << 20;                    // stores whose next reader is more than this many bytes away bypass the cache
+  bool convolutions_fuse = false;                             // they take an epilogue as products do, and run inside loops over time
+  bool convolutions_read_bytes = false;
+  int64_t cache_bytes = int64_t(32) << 20;  // stores whose next reader is more than this many bytes away bypass the cache
 };
 
 struct PipelineOptions {

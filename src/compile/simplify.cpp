@@ -15,7 +15,7 @@ namespace {
 
 class Simplifier {
  public:
-  Simplifier(Graph& graph, bool conv_fuses) : g_(graph), b_(graph), conv_fuses_(conv_fuses) {}
+  Simplifier(Graph& graph, bool conv_fuses, bool conv_reads_bytes) : g_(graph), b_(graph), conv_fuses_(conv_fuses), conv_reads_bytes_(conv_reads_bytes) {}
 
   std::vector<NodeId> visit(NodeId id, std::span<const NodeId> in) {
     const Node& n = g_[id];
@@ -67,7 +67,7 @@ class Simplifier {
         return {g_.add(Op::matmul, {a ? a : in[0], b ? b : in[1]}, n.attrs, n.copy)};
       }
       case Op::conv:
-        if (NodeId sums = conv_fuses_ ? ops::conv_of_bytes(g_, n, in) : kNone) return {sums};
+        if (NodeId sums = conv_reads_bytes_ ? ops::conv_of_bytes(g_, n, in, conv_fuses_) : kNone) return {sums};
         return {};
       case Op::take:
         if (NodeId table = narrow(in[0])) return {b_.cast(g_.add(Op::take, {table, in[1]}, n.attrs, n.copy), n.type().dtype)};
@@ -199,7 +199,7 @@ class Simplifier {
 
   Graph& g_;
   Builder b_;
-  bool conv_fuses_;
+  bool conv_fuses_, conv_reads_bytes_;
   // By operand of a relu: the result, narrow if a product reads it so. Whether the operand is positive is asked of the result, which is stored
   // for the next layer, so that the operand need not be.
   std::unordered_map<NodeId, NodeId> positive_;
@@ -225,9 +225,9 @@ std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, 
   });
 }
 
-std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_fuses) {
+std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_fuses, bool conv_reads_bytes) {
   std::vector<NodeId> roots(outputs.begin(), outputs.end());
-  Simplifier s(graph, conv_fuses);
+  Simplifier s(graph, conv_fuses, conv_reads_bytes);
   for (int round = 0; round < 6; ++round) {
     std::vector<NodeId> next = rewrite(graph, roots, [&](NodeId id, std::span<const NodeId> in) { return s.visit(id, in); });
     if (next == roots) break;

@@ -10,7 +10,7 @@ namespace ridge {
 // convolutions unless the backend has kernels for them.
 std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, bool convolutions = false);
 
-// `conv_fuses`: convolutions may read bytes and end in epilogues, as on the CPU.
-std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_fuses = false);
+// `conv_fuses`: convolutions end in epilogues, as on the CPU. `conv_reads_bytes`: they may read bytes, which then are not converted before.
+std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs, bool conv_fuses = false, bool conv_reads_bytes = false);
 
 }  // namespace ridge

@@ -68,8 +68,17 @@ struct ConvCase : ConvDesc {
     for (double& f : v) seed = seed * 1664525u + 1013904223u, f = double(int(seed >> 24) % 17 - 8) / 8;
     return v;
   }
+  static std::vector<double> draw_bytes(size_t count, uint32_t seed) {
+    std::vector<double> v(count);
+    for (double& f : v) seed = seed * 1664525u + 1013904223u, f = double(seed >> 24);
+    return v;
+  }
   static std::vector<std::byte> stored(DType t, const std::vector<double>& v) {
     std::vector<std::byte> bytes(v.size() * size_t(size_of(t)));
+    if (t == DType::u8) {
+      for (size_t i = 0; i < v.size(); ++i) bytes[i] = std::byte(uint8_t(v[i]));
+      return bytes;
+    }
     for (size_t i = 0; i < v.size(); ++i) {
       const float f = float(v[i]);
       const uint16_t h = t == DType::bf16 ? f32_to_bf16(f) : f32_to_f16(f);
@@ -88,7 +97,7 @@ struct ConvCase : ConvDesc {
       if (channels_last) x_steps = {1, 0, images * source[0] * source[1], {images * source[1], images}};
       if (all_last) w_steps = {1, 0, outputs * taps(), {outputs * window[1], outputs}};
     }
-    const std::vector<double> a = draw(size_t(images * groups * channels * source[0] * source[1]), 1),
+    const std::vector<double> a = (x == DType::u8 ? draw_bytes : draw)(size_t(images * groups * channels * source[0] * source[1]), 1),
                               b = draw(size_t(groups * outputs * channels * taps()), 2);
     std::vector<double> want(size_t(images * groups * outputs * positions()));
     for (int64_t n = 0; n < images; ++n)
@@ -265,6 +274,27 @@ TEST_F(GpuConv, StoresUnroundedSums) {
     c.result = DType::f32;
     c.check();
   }
+}
+
+// Pictures as they are: the first layer of a network, its weight gradient, and shapes that leave remainders.
+TEST_F(GpuConv, ReadsBytes) {
+  Chip tf32 = test::CudaDevice::the().chip();
+  tf32.f32_products = Precision::tf32;
+  for (DType t : types())
+    for (ConvCase c : Cases{
+             {t, 2, 1, 4, 32, {20, 20}, {8, 8}, {4, 4}},
+             ConvCase{t, 2, 1, 3, 5, {9, 7}, {3, 3}, {2, 1}, {1, 1}}.last(),
+             {t, 2, 2, 5, 7, {9, 8}, {3, 2}, {2, 1}, {1, 1}, {2, 3}},
+             {t, 3, 1, 4, 6, {6, 6}, {1, 1}},
+             ConvCase{t, 4, 1, 6, 9, {20, 20}, {13, 13}, {1, 1}, {0, 0}, {1, 1}}.by_weights(),
+             ConvCase{t, 3, 1, 7, 5, {8, 8}, {8, 8}},
+         }) {
+      c.x = DType::u8;
+      c.check(false);
+    }
+  ConvCase first{DType::f32, 2, 1, 4, 32, {20, 20}, {8, 8}, {4, 4}};
+  first.x = DType::u8;
+  first.for_chip(tf32).check();
 }
 
 TEST_F(GpuConv, MultipliesInLowerPrecisionOnRequest) {
@@ -479,6 +509,62 @@ TEST_F(ConvPrograms, ContinueWithoutAFailingLibrary) {
   simulator_.emplace(test::SimulatorOptions{.cudnn = true, .cudnn_part = "heuristic"});
   EXPECT_EQ(p.run(library(true)), own);
   EXPECT_NE(p.dump.find("no cuDNN"), std::string::npos) << p.dump;
+}
+
+// Pictures are neither converted nor scaled before their first layer: its kernels read the bytes, for the result and for the weights' gradient.
+TEST_F(ConvPrograms, ReadPicturesAsBytes) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Graph g;
+    Builder b(g);
+    ConvOptions options;
+    options.stride = {4, 4};
+    const NodeId bytes = g.input({DType::u8, {3, 4, 20, 20}}, "bytes"), w = g.input({DType::f32, {32, 4, 8, 8}}, "w");
+    const NodeId y = b.conv(b.binary(Op::mul, b.cast(bytes, DType::f32), 1.0 / 255), w, options), cotangent = g.input(g.type(y), "cotangent");
+    std::vector<NodeId> outputs = vector_jacobian(g, std::vector{y}, std::vector{cotangent}, std::vector{w});
+    outputs.push_back(y);
+    if (type == DType::bf16) outputs = autocast(g, outputs, type);
+    std::vector<std::vector<std::byte>> data = {ConvCase::stored(DType::u8, ConvCase::draw_bytes(3 * 4 * 400, 1)),
+                                                ConvCase::stored(DType::f32, ConvCase::draw(32 * 4 * 64, 2)),
+                                                ConvCase::stored(DType::f32, ConvCase::draw(size_t(g.shape(y).numel()), 3))};
+    const std::vector<NodeId> inputs = {bytes, w, cotangent};
+    auto run = [&](Backend& backend, std::string& dump) {
+      Executable program(g, inputs, outputs, CompileOptions(backend));
+      dump = program.dump();
+      std::vector<std::pair<std::byte*, int64_t>> memory;
+      std::vector<const void*> from;
+      std::vector<void*> to;
+      auto place = [&](const Type& t) { return memory.emplace_back(backend.allocate(t.bytes()), t.bytes()).first; };
+      for (size_t i = 0; i < data.size(); ++i) {
+        std::byte* there = place(program.input_types()[i]);
+        backend.upload(there, data[i].data(), int64_t(data[i].size()));
+        from.push_back(there);
+      }
+      for (const Type& t : program.output_types()) to.push_back(place(t));
+      program.run(from, to);
+      std::vector<float> all;
+      for (size_t i = 0; i < to.size(); ++i) {
+        std::vector<float> values(size_t(program.output_types()[i].shape.numel()));
+        backend.download(values.data(), to[i], program.output_types()[i].bytes());
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      for (auto [p, size] : memory) backend.release(p, size);
+      return all;
+    };
+    std::string on_gpu, on_cpu;
+    CudaBackend backend{CudaOptions()};
+    const std::vector<float> got = run(backend, on_gpu), want = run(default_backend(), on_cpu);
+    ASSERT_EQ(got.size(), want.size());
+    float largest = 0;
+    for (float v : want) largest = std::max(largest, std::abs(v));
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], (type == DType::bf16 ? 1e-2f : 1e-5f) * largest) << i;
+    int reads = 0;
+    for (size_t at = 0; (at = on_gpu.find(":u8[", at)) != on_gpu.npos; ++at) {
+      const std::string line = on_gpu.substr(on_gpu.rfind('\n', at) + 1, 20);
+      EXPECT_NE(line.find(" conv "), line.npos) << line;
+      ++reads;
+    }
+    EXPECT_EQ(reads, 2) << on_gpu;
+  }
 }
 
 // A checkpoint stores what actually ran for a convolution, and its choice is reused if possible.

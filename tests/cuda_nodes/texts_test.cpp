@@ -1,6 +1,7 @@
 // The texts of single nodes compile for every chip, with a fixed number of launches.
 #include <set>
 
+#include "backend/cuda/conv_text.h"
 #include "backend/cuda/make.h"
 #include "graph/builder.h"
 #include "support/cuda_device.h"
@@ -47,6 +48,9 @@ TEST_F(NodeTexts, CompileForEveryChip) {
           // A sample: each text for one of the chips.
           if (seen.insert(text.entry + text.body).second && (all || number++ % 5 == c)) jobs.push_back({text, chip.target()});
     }
+    // Convolutions that read bytes differ in this kernel only.
+    for (DType to : {DType::f32, DType::bf16})
+      if (all || c == size_t(to == DType::bf16)) jobs.push_back({conv_pack_text(DType::u8, to, 1, 4), chip.target()});
   }
   EXPECT_GE(jobs.size(), 15u);
   compile(jobs, all ? ".full" : "");

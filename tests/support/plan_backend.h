@@ -22,6 +22,7 @@ class PlanBackend final : public Backend {
   void copy(void*, const void*, int64_t) override { refuse(); }
   void clear(void*, int64_t) override { refuse(); }
   bool convolutions() const override { return true; }
+  bool convolutions_read_bytes() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override { return cuda::has_kernel(graph, node, chip_); }
   bool stores_permuted(const Graph& graph, NodeId permuted) const override { return cuda::conv_stores_permuted(graph, permuted, chip_); }
   void use_f32_products(Precision format) override { chip_.f32_products = format; }

@@ -59,6 +59,7 @@ class CudaBackend final : public Backend {
   void order(Queue first, Queue then) override;
   bool behind() const override { return true; }
   bool convolutions() const override { return true; }
+  bool convolutions_read_bytes() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override;
   bool stores_permuted(const Graph& graph, NodeId permuted) const override;
   std::map<std::string, std::string> choices() const override;

@@ -22,9 +22,11 @@ constexpr int64_t kMaxParts = int64_t(16) << 20;  // bytes of partial sums
 constexpr int64_t kMaxElements = int64_t(1) << 31;
 constexpr int64_t kAlignment = 16;
 
+// Bytes are exact in every format of the other factor.
 ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
-  if (d.x == d.w && d.x == DType::bf16 && chip.bf16()) return ConvUnit::bf16;
-  if (d.x == d.w && d.x == DType::f16) return ConvUnit::f16;
+  const bool alike = d.x == d.w || d.x == DType::u8;
+  if (alike && d.w == DType::bf16 && chip.bf16()) return ConvUnit::bf16;
+  if (alike && d.w == DType::f16) return ConvUnit::f16;
   return chip.f32_products != Precision::fp32 && chip.at_least(8, 0) ? ConvUnit::tf32 : ConvUnit::fma;
 }
 
@@ -308,6 +310,7 @@ class ConvKernel final : public NodeKernel {
   // Windows of one element, or as large as the source, are plain products: one per image. For a gradient, these are the parts of its sums.
   bool is_matmul() const {
     const bool plain = d_.stride == ConvDesc::Axes{1, 1} && d_.low == ConvDesc::Axes{0, 0} && d_.spread == ConvDesc::Axes{1, 1} && !narrow_;
+    if (d_.x == DType::u8) return false;  // products do not read bytes
     if (gradient_) return plain && d_.window == d_.source && d_.dilation == ConvDesc::Axes{1, 1} && d_.positions() == 1 && matmul_parts() <= 4 * kMaxParts;
     return plain && d_.window == ConvDesc::Axes{1, 1} && d_.out == d_.source;
   }
@@ -418,8 +421,10 @@ std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) {
 bool has_conv_kernel(const Graph& g, NodeId id) {
   const Node& n = g[id];
   if (g.shape(n.in[0]).rank() > 4) return false;
-  for (const Type* t : {&g.type(n.in[0]), &g.type(n.in[1]), &n.type()})
-    if (t->shape.numel() == 0 || 2 * t->shape.numel() >= kMaxElements || (t->dtype != DType::f32 && !is_half(t->dtype))) return false;
+  for (const Type* t : {&g.type(n.in[0]), &g.type(n.in[1]), &n.type()}) {
+    const bool number = t->dtype == DType::f32 || is_half(t->dtype) || (t->dtype == DType::u8 && t == &g.type(n.in[0]));
+    if (t->shape.numel() == 0 || 2 * t->shape.numel() >= kMaxElements || !number) return false;
+  }
   return true;
 }
 

@@ -499,6 +499,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_finish(const RIDGE_CONSTA
 constexpr const char* kShared = "extern __shared__ __align__(1024) unsigned char shared_memory[];\n";
 
 std::string element_of(DType type, const char* stored, const char* load, const char* store) {
+  if (type == DType::u8)  // only read
+    return fmt::format("typedef unsigned char {0};\nRIDGE_INLINE float {1}({0} x) {{ return (float)x; }}\n", stored, load);
   const char* bits = type == DType::f32 ? "float" : "unsigned short";
   const char *in = type == DType::f32    ? "x"
                    : type == DType::bf16 ? "bf16_to_f32(x)"

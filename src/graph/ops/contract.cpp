@@ -199,17 +199,24 @@ NodeId bytes_below(Graph& g, NodeId id, std::optional<ByteScale>& scale) {
 
 }  // namespace
 
-NodeId conv_of_bytes(Graph& g, const Node& node, std::span<const NodeId> in) {
+NodeId conv_of_bytes(Graph& g, const Node& node, std::span<const NodeId> in, bool epilogue) {
   std::optional<ByteScale> scale;
   const Node n = node;
   const NodeId bytes = bytes_below(g, in[0], scale);
   if (!bytes) return kNone;
   Attrs attrs = n.attrs;
   attrs.ints.resize(size_t(1 + 5 * (n.type().shape.rank() - 2)));
-  attrs.ints.push_back(int64_t(DType::f32));
   Builder b(g);
-  const NodeId sums = g.add(Op::conv, {bytes, in[1]}, std::move(attrs), n.copy);
-  return b.cast(scale ? b.binary(scale->op, sums, scale->number) : sums, n.type().dtype);
+  NodeId weights = in[1];
+  // Without an epilogue, scaling the sums takes a pass over them. Weights are fewer, but f16 has too few small numbers for them.
+  const DType type = n.type().dtype, factor = g.dtype(weights);
+  if (!epilogue && scale && factor != DType::f16 && g.shape(weights).numel() < n.type().shape.numel()) {
+    weights = b.cast(b.binary(scale->op, b.cast(weights, DType::f32), scale->number), factor);
+    scale.reset();
+  }
+  attrs.ints.push_back(int64_t(epilogue || scale ? DType::f32 : type));
+  const NodeId sums = g.add(Op::conv, {bytes, weights}, std::move(attrs), n.copy);
+  return b.cast(scale ? b.binary(scale->op, sums, scale->number) : sums, type);
 }
 
 Cost cost_conv(const Graph& g, NodeId id) {

@@ -7,7 +7,8 @@
 namespace ridge::ops {
 
 // The convolution `node`, whose operands are `in`, where in[0] is computed from bytes by casts, movement and at most one product with, or quotient by, a
-// number: the same sums over the bytes, which are then scaled. kNone: in[0] is no such value.
-NodeId conv_of_bytes(Graph& graph, const Node& node, std::span<const NodeId> in);
+// number: the same sums over the bytes, which are then scaled; without an epilogue, the weights are scaled instead where that is less work. kNone: in[0] is not
+// such a value.
+NodeId conv_of_bytes(Graph& graph, const Node& node, std::span<const NodeId> in, bool epilogue);
 
 }  // namespace ridge::ops
