@@ -240,9 +240,9 @@ std::vector<const void*> Collector::program_inputs(const std::vector<Bytes>& car
 
 void Collector::measure_environment() {
   constexpr double kPatience = 40;  // rollouts; it takes a few
-  if (!measure_environment_after || environment_seconds_ || instances_.on_host() || times_.rollouts == 0) return;
+  if (!measure_environment_after || environment_measured_ || instances_.on_host() || times_.rollouts == 0) return;
   if (seconds_since(begun_) < std::max(*measure_environment_after, kPatience * times_.playing / double(times_.rollouts))) return;
-  environment_seconds_ = environment_seconds(step_, instances_, args_);
+  environment_seconds_ = environment_seconds(step_, instances_, args_), environment_measured_ = true;
 }
 
 void Collector::collect() {

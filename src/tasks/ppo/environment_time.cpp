@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/backend.h"
+#include "base/error.h"
 #include "compile/plan_memory.h"
 #include "step/compiled_step.h"
 #include "tasks/ppo/ppo.h"
@@ -82,7 +83,7 @@ class RandomPlay {
 
 }  // namespace
 
-double environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args) {
+std::optional<double> environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args) try {
   constexpr int64_t kMostFrames = int64_t(8) << 20;  // bytes: a part of a rollout with larger frames is enough
   const int64_t frames = args.instances * Type{instances.spec().dtype, instances.spec().observation}.bytes();
   const int64_t decisions = std::clamp<int64_t>(kMostFrames / frames, 1, args.horizon);
@@ -97,6 +98,9 @@ double environment_seconds(TrainStep& step, const Instances& instances, const Pp
       shortest = std::min(shortest, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   return shortest * double(args.horizon) / double(decisions);
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::memory) throw;
+  return {};  // the run has planned its memory without this
 }
 
 PlayedEpisodes random_episodes(TrainStep& step, const Instances& instances, int64_t episodes, uint64_t seed) {

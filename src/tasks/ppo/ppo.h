@@ -196,11 +196,13 @@ class Collector final : public BatchFeed {
   std::array<double, 6> scalars_ = {};
   std::chrono::steady_clock::time_point begun_ = {}, handed_out_ = {};
   Times times_;
-  std::optional<double> environment_seconds_;  // of a rollout, once measured
+  bool environment_measured_ = false;
+  std::optional<double> environment_seconds_;  // of a rollout
 };
 
-// Seconds of a rollout by random actions, without a policy: the environment's part of playing. Measured once, in a few times that long.
-double environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args);
+// Seconds of a rollout by random actions, without a policy: the environment's part of playing. Measured once, in a few times that long. None: there is no
+// memory for it.
+std::optional<double> environment_seconds(TrainStep& step, const Instances& instances, const PpoArgs& args);
 
 // Episodes of actions drawn uniformly, one in each of as many instances.
 PlayedEpisodes random_episodes(TrainStep& step, const Instances& instances, int64_t episodes, uint64_t seed);

@@ -293,20 +293,25 @@ class PpoRun final : public ModuleRun {
   void add_times(RunSummary& summary) const {
     const Collector::Times& t = collector_->times();
     const Outcome& o = summary.outcome;
-    const double environment =
-        t.environment ? *t.environment : std::min(t.playing, t.rollouts > 0 ? environment_seconds(*step, instances_, args_) * double(t.rollouts) : 0);
-    summary.data_parts = {{"acting", t.playing - environment}, {"environment", environment}, {"advantages", t.advantages}, {"minibatches", t.preparing}};
+    std::optional<double> known = t.environment;
+    if (!known && t.rollouts > 0)
+      if (const std::optional<double> each = environment_seconds(*step, instances_, args_)) known = std::min(t.playing, *each * double(t.rollouts));
+    const double environment = known.value_or(0);
+    summary.data_parts = {{known ? "acting" : "playing", t.playing - environment}};
+    if (known) summary.data_parts.emplace_back("environment", environment);
+    summary.data_parts.insert(summary.data_parts.end(), {{"advantages", t.advantages}, {"minibatches", t.preparing}});
     struct Part {
       const char* what;
       double seconds;
       const char* remedy;
     };
-    const Part parts[] = {{"learning", o.phase_seconds[size_t(Phase::step)], "larger minibatches or fewer update_epochs would make it shorter"},
-                          {"acting", t.playing - environment, "more instances with a shorter horizon, or a smaller network, would make it shorter"},
-                          {"the environment", environment, "more update_epochs would cost little"},
-                          {"preparing minibatches", t.advantages + t.preparing, "fewer update_epochs would make it shorter"},
-                          {"evaluation", o.phase_seconds[size_t(Phase::validation)], "eval_interval=N with a larger N makes it rarer"},
-                          {"saving", o.phase_seconds[size_t(Phase::checkpoint)], "checkpoint_interval=N with a larger N makes it rarer"}};
+    const Part parts[] = {
+        {"learning", o.phase_seconds[size_t(Phase::step)], "larger minibatches or fewer update_epochs would make it shorter"},
+        {known ? "acting" : "playing", t.playing - environment, "more instances with a shorter horizon, or a smaller network, would make it shorter"},
+        {"the environment", environment, "more update_epochs would cost little"},
+        {"preparing minibatches", t.advantages + t.preparing, "fewer update_epochs would make it shorter"},
+        {"evaluation", o.phase_seconds[size_t(Phase::validation)], "eval_interval=N with a larger N makes it rarer"},
+        {"saving", o.phase_seconds[size_t(Phase::checkpoint)], "checkpoint_interval=N with a larger N makes it rarer"}};
     const Part& most = *std::ranges::max_element(parts, {}, &Part::seconds);
     if (const double whole = o.seconds - o.earlier_seconds; whole > 0)
       summary.results.push_back(fmt::format("{} takes the most time, {:.0f} %: {}", most.what, 100 * most.seconds / whole, most.remedy));
