@@ -3,6 +3,8 @@
 #include <chrono>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "backend/backend.h"
 #include "backend/registry.h"
 #include "bench/device_ceilings.h"
@@ -139,7 +141,8 @@ TrainResult measure_environment(const EnvRow& row, const Options& o, ThreadTeam*
   EnvProgram program(row, backend);
   TrainResult r;
   r.threads = team ? team->size() : 0, r.device = o.device, r.batch = row.instances, r.planned_bytes = program.program().report().planned_bytes;
-  r.time_steps = row.decisions, r.environment = program.game().describe();
+  r.time_steps = row.decisions,
+  r.environment = fmt::format("{}; {} instances x {} decisions, random actions", program.game().describe(), row.instances, row.decisions);
   for (int i = 0; i < 3; ++i) program.run();
   std::vector<double> times;
   for (const auto start = Clock::now(); times.size() < 5 || since(start) < o.seconds;) {

@@ -47,6 +47,7 @@ TEST(EnvRows, AreMeasured) {
   EXPECT_NEAR(r.steps_s, 64 * 4 / (1e-3 * r.ms), 1);
   EXPECT_NEAR(r.frames_s, 4 * r.steps_s, 1);
   EXPECT_GT(r.roof, 0);
+  EXPECT_EQ(r.environment, "pong 00e7ed94, [8], frame skip 4, sticky 0, at most 10000 decisions; 64 instances x 4 decisions, random actions");
   const std::string json = to_json(r);
   for (const char* key : {"steps_s", "frames_s", "ms", "roof", "environment"}) EXPECT_NE(json.find('"' + std::string(key) + '"'), json.npos) << key;
 }
