@@ -144,6 +144,36 @@ TEST(Coupling, BatchNormPreventsASplit) {
   }
 }
 
+// Every sample is picked from at the same places, as in sums over lists of synapses: before, after and next to the batch axis.
+TEST(Coupling, PickingFromEachSampleCanBeSplit) {
+  auto trained = [](int64_t micro) {
+    StepModel m;
+    m.parameters = {{"w", {5}, 1, 0, false}};
+    m.batch = {{DType::f32, {8, 5}}, {DType::f32, {8}}};
+    m.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
+      const NodeId x = b.mul(in[0], p[0]), places = b.reshape(b.sub(b.literal(DType::i64, 4), b.iota({4}, 0)), {2, 2});
+      const NodeId after = b.take(x, places, 1), before = b.take(b.permute(x, {1, 0}), places, 0);  // [8, 2, 2], [2, 2, 8]
+      const NodeId both = b.mul(b.square(after), b.permute(before, {2, 0, 1}));
+      return {b.sum(b.square(both)), b.sum(in[1])};
+    };
+    StepOptions o;
+    o.micro = micro;
+    TrainStep step(m, o);
+    std::vector<float> x(40), ones(8, 1);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = uniform_from(random_word({9, 0, 0}, i));
+    const float start[] = {0.5f, 1, 1.5f, 2, 2.5f};
+    std::copy(start, start + 5, step.parameter(0).begin());
+    const void* batch[] = {x.data(), ones.data()};
+    const double loss = step.run(batch).loss;
+    std::vector<double> out{loss};
+    for (float w : step.parameter(0)) out.push_back(w);
+    return out;
+  };
+  const std::vector<double> whole = trained(8), split = trained(2);
+  ASSERT_GT(whole[0], 0.1);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(split[i], whole[i], 1e-5 * whole[0]) << i;
+}
+
 TEST(Coupling, BatchNormTrainsWhole) {
   TrainStep step(batch_norm_model(), {});
   std::vector<float> x(32);

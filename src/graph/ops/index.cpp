@@ -212,7 +212,12 @@ BatchFlow batch_gather(const BatchContext& c) {
 }
 
 BatchFlow batch_take(const BatchContext& c) {
-  if (c.in[0]) throw Coupled{"it indexes a tensor made from the batch"};
+  const int axis = int((*c).attrs.ints[0]);
+  if (c.in[0] && (c.in[1] || c.in[0]->axis == axis)) throw Coupled{"it indexes a tensor made from the batch"};
+  if (c.in[0]) {  // the axes of the index replace the indexed axis
+    const int moved = c.in[0]->axis < axis ? 0 : c.graph.shape((*c).in[1]).rank() - 1;
+    return {SampleAxis{c.in[0]->axis + moved, c.in[0]->inner, c.in[0]->count}};
+  }
   return {SampleAxis{int((*c).attrs.ints[0]) + c.in[1]->axis, c.in[1]->inner, c.in[1]->count}};
 }
 
