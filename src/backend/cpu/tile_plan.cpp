@@ -241,12 +241,15 @@ void TilePlanner::choose_ahead() {
     if (stride(access, plan_->col) != 1 || (whole_rows && row != cols * bytes)) continue;
     const int64_t span = plan_->block_rows * plan_->block_cols * bytes;
     if (span < 1024) continue;
-    // Exponentials leave memory idle the longest and prefetch as they run; otherwise, a share is prefetched before each instruction.
+    // A share is prefetched before each instruction. Where that is more lines than the core can have in flight, exponentials, which leave memory idle the
+    // longest, prefetch as they run; so do they for narrow rows, which are often in a cache already.
+    const int64_t share = round_up((span + instructions - 1) / instructions, 64);
     bool fetched = false;
-    for (auto& phase : plan_->phases)
-      for (TileInstr& in : phase.body)
-        if (in.a == uint32_t(access) && (in.run == handlers_.exp_sum[0] || in.run == handlers_.exp_sum[1])) in.ahead = span, fetched = true;
-    if (!fetched) plan_->ahead.push_back({uint32_t(access), span, round_up((span + instructions - 1) / instructions, 64)});
+    if (plan_->block_cols < 256 || share > kFetchLines * 64)
+      for (auto& phase : plan_->phases)
+        for (TileInstr& in : phase.body)
+          if (in.a == uint32_t(access) && (in.run == handlers_.exp_sum[0] || in.run == handlers_.exp_sum[1])) in.ahead = span, fetched = true;
+    if (!fetched) plan_->ahead.push_back({uint32_t(access), span, share});
   }
 }
 
