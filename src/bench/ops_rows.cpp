@@ -93,6 +93,26 @@ void add_norms(std::vector<Row>& rows, int64_t lines, int64_t width) {
   }
 }
 
+// The loss of rows of logits and its gradient: reads them twice and writes the gradient.
+Row cross_entropy(int64_t lines, int64_t classes) {
+  Row row{.suite = "ops",
+          .name = fmt::format("cross_entropy/{}x{}", lines, classes),
+          .state = lines * classes <= 1'000'000 ? State::hot : State::cold,
+          .bound = Bound::copy,
+          .bytes = 12.0 * double(lines * classes),
+          .make = {}};
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      const NodeId logits = input(b, f, {lines, classes}), loss = b.cross_entropy(logits, b.iota({lines}, 0, DType::i32)).sum;
+      f.outputs = gradients(b.graph(), loss, std::vector{logits});
+      f.outputs.push_back(loss);
+      return f;
+    });
+  };
+  return row;
+}
+
 // Causal, forward and backward; counts the flops of five products forward and backward, halved by the mask. `split`: operands and results are stored as in a
 // model, with the heads of a position next to each other; otherwise head by head.
 Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State state, DType dtype = DType::f32, bool split = false) {
@@ -401,6 +421,7 @@ std::vector<Row> ops_rows() {
     rows.push_back(copy_row(size, Way::within, "host"));
   }
   for (auto [lines, width] : {std::array<int64_t, 2>{1024, 128}, {16384, 384}, {65536, 768}, {8192, 4096}}) add_norms(rows, lines, width);
+  for (int64_t lines : {1, 16, 768}) rows.push_back(cross_entropy(lines, 50257));
   for (int64_t size : {4096, int(1 << 20), int(64 << 20)}) rows.push_back(pool_row(size));
 
   for (State state : {State::hot, State::cold})
