@@ -43,8 +43,9 @@ void show_profiles(const std::vector<std::string>& folders) {
       std::ifstream in(run / "profile.json");
       const auto j = nlohmann::json::parse(in, nullptr, false);
       if (!in || !j.is_object() || !j.contains("compute") || !j.contains("hardware") || !j.contains("kernels")) continue;
-      fmt::print("\nProfile of {}: {:.3f} ms per step, {:.4f} TFLOP/s, {:.1f} % of the roof; slowest kernels:\n", run.string(),
-                 1e3 * j["compute"].value("step_seconds", 0.0), j["compute"].value("tflops", 0.0), 100 * j["hardware"].value("roof", 0.0));
+      const double roof = j["hardware"].value("roof", 0.0);  // 0: unknown
+      fmt::print("\nProfile of {}: {:.3f} ms per step, {:.4f} TFLOP/s{}; slowest kernels:\n", run.string(), 1e3 * j["compute"].value("step_seconds", 0.0),
+                 j["compute"].value("tflops", 0.0), roof > 0 ? fmt::format(", {:.1f} % of the roof", 100 * roof) : "");
       constexpr size_t kLeast = 10;  // and whatever takes a hundredth of a step
       for (size_t i = 0; i < j["kernels"].size(); ++i) {
         const auto& k = j["kernels"][i];

@@ -142,14 +142,16 @@ void prove(StepTrials& trials, const TuneResult& r, Json* json) {
              {"chosen_seconds", all.chosen_seconds},
              {"measured_points", r.points},
              {"measured_samples", r.samples},
-             {"median_seconds", all.median_seconds}};
+             {"median_seconds", all.median_seconds},
+             {"busy", all.busy}};
     return;
   }
   fmt::print("  best     {:>12}  {}\n  median   {:>12}  {:.2f} x the best\n  chosen   {:>12}  {:.3f} x the best, on fresh interleaved repeats\n",
              duration_text(all.best_seconds), space.text(all.best), duration_text(all.median_seconds), all.median_seconds / all.best_seconds,
              duration_text(all.chosen_seconds), all.chosen_seconds / all.best_seconds);
-  fmt::print("  measured {} of {} choices ({:.0f} %) with {} samples, {:.1f} for each; the proof took {}\n", r.points, all.points,
-             100 * double(r.points) / double(all.points), r.samples, double(r.samples) / double(r.points), all.samples);
+  fmt::print("  measured {} of {} choices ({:.0f} %) with {} samples, {:.1f} for each; the proof took {}{}\n", r.points, all.points,
+             100 * double(r.points) / double(all.points), r.samples, double(r.samples) / double(r.points), all.samples,
+             all.busy ? "\n  other programs used the machine meanwhile: this proves little" : "");
 }
 
 Json trials_json(const TuneSpace& space, const TuneResult& r) {

@@ -219,7 +219,12 @@ ExhaustiveResult measure_all(const TuneSpace& space, TuneTarget& target, const T
   std::vector<TunePoint> points = space.all();
   std::erase_if(points, [&](const TunePoint& p) { return !target.check(p).empty(); });
   std::map<TunePoint, std::vector<double>> times;
-  auto sample = [&](const TunePoint& p) { times[p].push_back(target.measure(p).seconds), ++r.samples; };
+  bool busy = false;
+  auto sample = [&](const TunePoint& p) {
+    TuneSample s;
+    for (int turn = 0; turn == 0 || (s.busy && turn <= kBusyRepeats); ++turn) s = target.measure(p), ++r.samples;
+    times[p].push_back(s.seconds), busy |= s.busy;
+  };
   for (int round = 0; round < kTurns; ++round)
     for (const TunePoint& p : points) sample(p);
   r.points = int64_t(points.size());
@@ -229,11 +234,11 @@ ExhaustiveResult measure_all(const TuneSpace& space, TuneTarget& target, const T
   std::sort(points.begin(), points.end(), [&](const TunePoint& a, const TunePoint& b) { return median_of(times[a]) < median_of(times[b]); });
   points.resize(std::min(points.size(), kFinalists));
   if (std::find(points.begin(), points.end(), chosen) == points.end()) points.push_back(chosen);
-  times.clear();
+  times.clear(), busy = false;
   const int64_t before = r.samples;
   for (int round = 0; round < kFresh; ++round)
     for (const TunePoint& p : points) sample(p);
-  r.samples = before;  // of the exhaustive search, without its proof
+  r.samples = before, r.busy = busy;  // samples: of the exhaustive search, without its proof
   r.best = *std::min_element(points.begin(), points.end(), [&](const TunePoint& a, const TunePoint& b) { return median_of(times[a]) < median_of(times[b]); });
   r.best_seconds = median_of(times[r.best]), r.chosen_seconds = median_of(times[chosen]);
   return r;

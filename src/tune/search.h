@@ -84,6 +84,7 @@ struct ExhaustiveResult {
   double best_seconds = 0, chosen_seconds = 0;  // medians of the fresh repeats
   double median_seconds = 0;                    // of all points
   int64_t samples = 0, points = 0;
+  bool busy = false;  // other programs used the machine during the fresh repeats, which were repeated a few times
 };
 ExhaustiveResult measure_all(const TuneSpace& space, TuneTarget& target, const TunePoint& chosen);
 

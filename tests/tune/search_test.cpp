@@ -176,6 +176,15 @@ TEST(TuneSearch, MeasuresAllForProof) {
   EXPECT_NEAR(all.best_seconds, t.best(), 1e-12);
   EXPECT_NEAR(all.chosen_seconds, t.truth(r.best), 1e-12);
   EXPECT_GT(all.median_seconds, all.best_seconds);
+  EXPECT_FALSE(all.busy);
+  // The first samples, which take half as long again on a busy machine, are repeated.
+  t.busy_first = 3, t.samples = 0;
+  const ExhaustiveResult repeated = measure_all(t.space, t, r.best);
+  EXPECT_EQ(repeated.samples, 3 * 81 + 3);
+  EXPECT_NEAR(repeated.median_seconds, all.median_seconds, 1e-12);
+  EXPECT_FALSE(repeated.busy);
+  t.busy_first = 1 << 30;
+  EXPECT_TRUE(measure_all(t.space, t, r.best).busy);
 }
 
 }  // namespace
