@@ -37,7 +37,9 @@ std::vector<std::string> candidates_of(const Task::Size& size, const config::Res
 class SizeTarget : public TuneTarget {
  public:
   SizeTarget(const Task& task, const config::Resolved& settings, const RunOptions& options, const TuneSpace& space, const SizeSearchOptions& o)
-      : task_(task), settings_(settings), options_(trial_options(options)), space_(space), o_(o), load_(o.others) {}
+      : task_(task), settings_(settings), options_(trial_options(options)), space_(space), o_(o), load_(o.others) {
+    if (!o.guess) load_.busy();  // begins to watch
+  }
 
   std::string check(const TunePoint& point) override {
     try {
@@ -82,9 +84,9 @@ class SizeTarget : public TuneTarget {
   static constexpr double kWork = 1e9;
 
  private:
-  static constexpr double kFirst = 0.1, kAgain = 0.05;  // seconds
-  static constexpr int kTurns = 4;                      // of the first measurement, until the machine is quiet
-  static constexpr double kHeldShare = 0.25;            // of the memory that a step may use: what is held counts in the plan of the next one
+  static constexpr double kFirst = 0.16, kAgain = 0.05;  // seconds; the first is long enough to see whether other programs use the machine
+  static constexpr int kTurns = 2;                       // of the first measurement, until the machine is quiet
+  static constexpr double kHeldShare = 0.25;             // of the memory that a step may use: what is held counts in the plan of the next one
 
   struct Held {
     TunePoint point;
