@@ -11,6 +11,7 @@
 #include "train/loss_plot.h"
 #include "train/train_text.h"
 #include "tune/load_watch.h"
+#include "tune/recently_used.h"
 
 namespace ridge {
 namespace {
@@ -53,7 +54,7 @@ class SizeTarget : public TuneTarget {
         for (int turn = 0; turn < kTurns && size.quiet.empty(); ++turn) time(size, trial, kFirst);
       }
       if (size.seconds() <= o_.latency) return {};
-      std::erase_if(held_, [&](const Held& h) { return h.point == point; });
+      held_.erase(point);
       return fmt::format("a step takes {}", duration_text(size.seconds()));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::memory && error.code() != ErrorCode::usage && error.code() != ErrorCode::io) throw;
@@ -88,12 +89,6 @@ class SizeTarget : public TuneTarget {
   static constexpr int kTurns = 2;                       // of the first measurement, until the machine is quiet
   static constexpr double kHeldShare = 0.25;             // of the memory that a step may use: what is held counts in the plan of the next one
 
-  struct Held {
-    TunePoint point;
-    std::unique_ptr<RunTrial> trial;
-    int64_t bytes() const { return trial->run().step->plan().planned_bytes; }
-  };
-
   config::Resolved settings_at(const TunePoint& point) const {
     config::Resolved s = settings_;
     for (size_t d = 0; d < point.size(); ++d) s.replace(space_.dimensions[d].name, space_.dimensions[d].values[point[d]], "ridge tune");
@@ -105,17 +100,15 @@ class SizeTarget : public TuneTarget {
     (busy ? size.busy : size.quiet).push_back(step);
     return {step, busy};
   }
-  // Those used last are kept; others are made again when they are needed.
+  // Runs that are not held any more are made again when they are needed.
   RunTrial& ready(const TunePoint& point) {
-    const auto found = std::ranges::find(held_, point, &Held::point);
-    if (found != held_.end()) return std::rotate(found, found + 1, held_.end()), *held_.back().trial;
-    int64_t bytes = 0;
-    for (const Held& h : held_) bytes += h.bytes();
-    while (bytes > limit_) bytes -= held_.front().bytes(), held_.erase(held_.begin());
-    held_.push_back({point, std::make_unique<RunTrial>(task_, settings_at(point), options_)});
-    const TaskRun& run = held_.back().trial->run();
-    limit_ = int64_t(kHeldShare * double(run.budget.bytes - (run.planned_bytes - run.passed_bytes - held_.back().bytes())));
-    return *held_.back().trial;
+    if (const std::unique_ptr<RunTrial>* held = held_.find(point)) return **held;
+    held_.shrink_to(limit_);
+    auto trial = std::make_unique<RunTrial>(task_, settings_at(point), options_);
+    const TaskRun& run = trial->run();
+    const int64_t bytes = run.step->plan().planned_bytes;
+    limit_ = int64_t(kHeldShare * double(run.budget.bytes - (run.planned_bytes - run.passed_bytes - bytes)));
+    return *held_.add(point, std::move(trial), bytes);
   }
 
   const Task& task_;
@@ -125,8 +118,8 @@ class SizeTarget : public TuneTarget {
   const SizeSearchOptions& o_;
   LoadWatch load_;
   std::map<TunePoint, Size> sizes_;
-  std::vector<Held> held_;  // most recently used last
-  int64_t limit_ = 0;       // bytes of those that are held while another one is made
+  RecentlyUsed<std::unique_ptr<RunTrial>> held_;
+  int64_t limit_ = 0;  // bytes of those that are held while another one is made
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "tune/load_watch.h"
+#include "tune/recently_used.h"
 
 namespace ridge {
 namespace {
@@ -165,6 +166,21 @@ TEST(LoadWatch, LooksNoMoreOftenThanSaysSomething) {
   clock = 0.4;
   EXPECT_FALSE(load.busy());
   EXPECT_EQ(looks, 2);
+}
+
+TEST(RecentlyUsed, KeepsWhatWasUsedLastWithinItsLimit) {
+  RecentlyUsed<int> held;
+  for (size_t i = 0; i < 4; ++i) held.add({i}, int(i), 10);
+  ASSERT_TRUE(held.find({0}));
+  EXPECT_EQ(*held.find({0}), 0);
+  held.shrink_to(25);
+  EXPECT_TRUE(held.find({3}) && held.find({0})) << "the last one made, and the last one used";
+  EXPECT_FALSE(held.find({1}) || held.find({2}));
+  held.shrink_to(19);
+  EXPECT_FALSE(held.find({3}));
+  held.erase({0});
+  EXPECT_FALSE(held.find({0}));
+  held.shrink_to(0);
 }
 
 TEST(TuneSearch, MeasuresAllForProof) {
