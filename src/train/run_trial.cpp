@@ -245,7 +245,6 @@ SizeSearch search_sizes(const Task& task, const config::Resolved& given, const R
   {
     SizeTarget present(task, settings, options, s.space, o);
     s.present_fits = present.check(s.space.start()).empty();
-    if (const SizeTarget::Size* size = present.find(s.space.start()); s.present_fits && size) s.present_rate = size->rate();
   }
   // The search needs a start that is allowed: the smallest sizes, if the present ones are too slow.
   if (!s.present_fits)
@@ -256,6 +255,7 @@ SizeSearch search_sizes(const Task& task, const config::Resolved& given, const R
     }
   SizeTarget target(task, settings, options, s.space, o);
   s.result = search(s.space, target, {.seconds = o.seconds});
+  if (const SizeTarget::Size* start = target.find(s.space.start()); s.present_fits && start) s.present_rate = start->rate();  // in turns with the others
   if (const SizeTarget::Size* best = target.find(s.result.best); best && s.result.points > 0)
     s.best_rate = best->rate(), s.step_seconds = best->seconds(), s.parameters = best->parameters;
   return s;
