@@ -144,6 +144,24 @@ TEST(TileRow, CrossEntropyWithGather) {
   }
 }
 
+// The exponentials and the mask are used after the sums. Both of a row this long do not fit: only the exponentials are kept.
+TEST(TileRow, KeepsExponentialsWhereNotEverythingFits) {
+  const int64_t rows = 3, classes = 50021;
+  Build b(Form::row, {rows, classes}, 1);
+  int target = b.load(b.operand(), DType::i32, {1, 0}), x = b.in();
+  int shifted = b.op(Op::sub, x, b.reduce(Op::reduce_max, x)), e = b.op(Op::exp, shifted), sum = b.reduce(Op::reduce_sum, e);
+  int hit = b.op(Op::equal, DType::boolean, b.index(DType::i32, {0, 1}), target);
+  int picked = b.reduce(Op::reduce_sum, b.op(Op::select, hit, shifted, b.literal(0)));
+  b.store(b.op(Op::sub, b.op(Op::log, sum), picked), {1, 0});
+  b.out(b.op(Op::add, b.op(Op::select, hit, b.literal(-1), b.literal(0)), b.op(Op::mul, b.op(Op::div, b.literal(1), sum), e)));
+  std::vector<Memory> m{{DType::i32, rows}, {DType::f32, rows * classes}, {DType::f32, rows}, {DType::f32, rows * classes}};
+  m[0].fill(5, 0, double(classes)), m[1].fill(1, -9, 9);
+  check(b.g, m, 2e-6);
+  const int64_t kept = plan_tile_group(b.g)->tile_bytes;
+  EXPECT_GT(kept, 4 * classes);
+  EXPECT_LT(kept, 2 * 4 * classes);
+}
+
 TEST(TileRow, SumOfManyIsAccurate) {
   const int64_t n = 1 << 22;
   Build b(Form::row, {n}, 1);

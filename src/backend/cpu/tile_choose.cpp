@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/tile_planner.h"
+#include "graph/ops/table.h"
 
 namespace ridge::cpu {
 namespace {
@@ -55,6 +56,12 @@ bool TilePlanner::streams(int store) const {
   return access.streaming && bytes >= kStreamBytes;
 }
 
+// Whether later phases can reuse the value that an earlier phase computed; values smaller than a block are cheaper to recompute.
+bool TilePlanner::keeps(int n) const {
+  if (keep_ == Keep::none || (keep_ == Keep::costly && !(node(n).kind == Kind::elementwise && row(node(n).op).has(OpRow::real)))) return false;
+  return plan_->form == TilePlan::Form::row ? (shape(n) & kColumns) != 0 : shape(n) == kBlock;
+}
+
 // Nodes that the roots need in this phase and that no earlier phase has kept.
 std::vector<bool> TilePlanner::needed(int phase) {
   std::vector<bool> need(size_t(nodes()), false);
@@ -79,25 +86,27 @@ std::vector<bool> TilePlanner::needed(int phase) {
 }
 
 void TilePlanner::choose_kept() {
-  computed_.assign(size_t(nodes()), -1), last_phase_.assign(size_t(nodes()), -1);
-  keep_ = plan_->parts == 1 && phases_ > 1;
   const int64_t together = plan_->form == TilePlan::Form::column ? std::min(strip_, plan_->sizes[size_t(plan_->col)]) : 1;
-  int64_t bytes = 0;
-  needs_.clear();
-  for (int phase = 0; phase < phases_; ++phase) {
-    needs_.push_back(needed(phase));
-    for (int n = 0; n < nodes(); ++n) {
-      if (!needs_.back()[size_t(n)] || !in_body(mask_[size_t(n)]) || hoisted(n)) continue;
-      if (computed_[size_t(n)] < 0) computed_[size_t(n)] = phase;
-      if (last_phase_[size_t(n)] == computed_[size_t(n)] && phase > computed_[size_t(n)] && shape(n) == kBlock && !direct_[size_t(n)])
-        bytes += reg_bytes(reg_of(node(n).dtype)) * length_ * together;
-      last_phase_[size_t(n)] = phase;
+  auto reset = [&] { computed_.assign(size_t(nodes()), -1), last_phase_.assign(size_t(nodes()), -1), needs_.clear(); };
+  for (const Keep keep : {Keep::all, Keep::costly}) {
+    if (plan_->parts > 1 || phases_ == 1) break;
+    keep_ = keep;
+    int64_t bytes = 0;
+    reset();
+    for (int phase = 0; phase < phases_; ++phase) {
+      needs_.push_back(needed(phase));
+      for (int n = 0; n < nodes(); ++n) {
+        if (!needs_.back()[size_t(n)] || !in_body(mask_[size_t(n)]) || hoisted(n)) continue;
+        if (computed_[size_t(n)] < 0) computed_[size_t(n)] = phase;
+        if (last_phase_[size_t(n)] == computed_[size_t(n)] && phase > computed_[size_t(n)] && shape(n) == kBlock && !direct_[size_t(n)] && keeps(n))
+          bytes += reg_bytes(reg_of(node(n).dtype)) * length_ * together;
+        last_phase_[size_t(n)] = phase;
+      }
     }
+    if (bytes <= kRowBudget) return;
   }
-  if (keep_ && bytes <= kRowBudget) return;
-  keep_ = false;
-  computed_.assign(size_t(nodes()), -1), last_phase_.assign(size_t(nodes()), -1);
-  needs_.clear();
+  keep_ = Keep::none;
+  reset();
   for (int phase = 0; phase < phases_; ++phase) needs_.push_back(needed(phase));
 }
 

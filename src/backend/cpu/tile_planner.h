@@ -68,8 +68,7 @@ class TilePlanner {
   // tile_choose.cpp
   void analyse();
   bool is_direct(int n) const;
-  // Whether later phases can reuse the value that an earlier phase computed; values smaller than a block are cheaper to recompute.
-  bool keeps(int n) const { return keep_ && (plan_->form == TilePlan::Form::row ? shape(n) & kColumns : shape(n) == kBlock); }
+  bool keeps(int n) const;
   std::vector<bool> needed(int phase);
   void choose_kept();
   static int pair_first(Op op);
@@ -135,7 +134,7 @@ class TilePlanner {
   int phases_ = 0;
   bool single_ = false;
 
-  bool keep_ = false;
+  enum class Keep { none, costly, all } keep_ = Keep::none;  // costly: functions such as exponentials
   std::vector<int> computed_, last_phase_;
   std::vector<std::vector<bool>> needs_;
   std::vector<int> direct_store_;
