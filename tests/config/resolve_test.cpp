@@ -560,6 +560,27 @@ TEST_F(Resolve, MutatedFilesNeverCrash) {
   }
 }
 
+// The file of a run says where each value came from; elsewhere a setting's origin is its source.
+TEST_F(Resolve, ARunsFileKnowsTheOrigins) {
+  Sources s = sources();
+  s.task = task_bit("cfc"), s.words = {"data=sine", "units=7"};
+  const Resolved first = resolve(s);
+  Sources again;
+  again.task = s.task, again.working_folder.reset(), again.words = {"steps=2"};
+  again.files = {write("config.yaml", first.to_yaml())};
+  const Resolved second = resolve(again);
+  for (const char* key : {"data", "units", "backbone_units", "activation", "layers"}) {
+    EXPECT_EQ(second.origin(key), first.setting(key).source) << key;
+    EXPECT_TRUE(second.setting(key).source.starts_with(again.files[0].string())) << key;
+  }
+  EXPECT_EQ(second.origin("activation"), "preset sine");
+  EXPECT_EQ(second.origin("steps"), "command line");
+  std::filesystem::remove(again.files[0]);
+  EXPECT_EQ(second.origin("units"), second.setting("units").source);
+  again.files = {write("other.yaml", "units: 7  # preset sine\n")};
+  EXPECT_EQ(resolve(again).origin("units"), again.files[0].string() + ":1") << "only a run's file is believed";
+}
+
 TEST_F(Resolve, KeepPathsMakesThemAbsolute) {
   const test::TempFolder folder;
   test::write_text(folder / "own.txt", "text");
