@@ -214,7 +214,7 @@ TrainResult measure_on(const Work& work, const config::Resolved& settings, const
   return r;
 }
 
-// The rival's command in the number format of a row, on the CPU with one thread and with as many as Ridge; empty: the rival does not have it.
+// The rival's commands in the number format of a row, on the CPU with one thread and with as many as Ridge; empty: the rival does not have it.
 std::string rival_of(const BenchRow& row, const TrainResult& r) {
   std::string text = row.rival;
   if (text.empty()) return text;
@@ -223,7 +223,9 @@ std::string rival_of(const BenchRow& row, const TrainResult& r) {
     if (flags == row.rival_flags.end()) return {};
     text += " " + flags->second;
   }
-  if (r.device == "cpu") text = r.threads > 1 ? fmt::format("for n in 1 {}; do {} --threads $n; done", r.threads, text) : text + " --threads 1";
+  if (r.device == "cpu") text += r.threads > 1 ? " --threads $n" : " --threads 1";
+  if (!row.rival_option.empty()) text += fmt::format("; {} {}", text, row.rival_option);
+  if (r.device == "cpu" && r.threads > 1) text = fmt::format("for n in 1 {}; do {}; done", r.threads, text);
   return row.rival_line.empty() ? text : fmt::format("{} | grep '{}'", text, row.rival_line);
 }
 

@@ -63,6 +63,7 @@ struct BenchRow {
   std::vector<std::string> settings;                                  // the row's defaults: "preset=tiny"
   std::string rival = {};                                             // a command that measures the same work in another program, in fp32; empty: none
   std::vector<std::pair<std::string, std::string>> rival_flags = {};  // what it takes for another number format: "bf16" -> "--dtype bfloat16"
+  std::string rival_option = {};                                      // with which the rival may be faster, or slower; empty: none
   std::string rival_line = {};                                        // what only this row's line of its output contains; empty: there is one line
 };
 struct BenchStep {

@@ -60,16 +60,16 @@ mkdir "$folder/anchors"
 cat >"$folder/ridge" <<'END'
 #!/usr/bin/env bash
 [ "$1" = --version ] && { echo "ridge 9"; exit; }
-echo '{"name": "cfc/64-16-8-64-64x2", "batch": 64, "precision": "fp32", "ms": 2, "rival": "torch_cfc.py --only cfc --modes eager cell"}'
-echo '{"name": "ppo/pong-state", "batch": 16384, "precision": "fp32", "ms": 9, "steps_s": 1000, "rival": "torch_ppo.py --model mlp --modes eager, with and without --channels-last; it has no environment"}'
+echo '{"name": "cfc/64-16-8-64-64x2", "batch": 64, "precision": "fp32", "ms": 2, "rival": "for n in 1 2; do torch_cfc.py --only cfc --modes eager cell --threads $n; done | grep 16"}'
+echo '{"name": "ppo/pong-state", "batch": 16384, "precision": "fp32", "ms": 9, "steps_s": 1000, "rival": "torch_ppo.py --model mlp --modes eager --threads 1; torch_ppo.py --model mlp --modes eager --threads 1 --channels-last"}'
 echo '{"name": "ppo/none", "batch": 1, "precision": "bf16", "ms": 9, "steps_s": 1000}'
 echo '{"name": "gpt/tiny", "batch": 3, "precision": "bf16", "ms": 4}'
 END
 printf '#!/usr/bin/env bash\n[ "$1" = -c ] && { echo 9; exit; }\nexec python3 "$@"\n' >"$folder/python"
 cat >"$folder/anchors/torch_cfc.py" <<'END'
 import sys
-assert sys.argv[1:] == ["--only", "cfc", "--modes", "eager", "cell", "--device", "cpu", "--threads", "1"], sys.argv
-print('{"B": 64, "T": 16, "I": 8, "N": 64, "ms": 5, "mode": "eager"}\n{"B": 64, "T": 16, "I": 8, "N": 64, "ms": 4, "mode": "cell"}\n{"B": 64, "T": 32, "I": 8, "N": 64, "ms": 1, "mode": "cell"}')
+assert sys.argv[1:7] + sys.argv[8:] == ["--only", "cfc", "--modes", "eager", "cell", "--threads", "--device", "cpu"], sys.argv
+print('{"B": 64, "T": 16, "I": 8, "N": 64, "ms": 5, "mode": "eager"}\n{"B": 64, "T": 16, "I": 8, "N": 64, "ms": %d, "mode": "cell"}\n{"B": 64, "T": 32, "I": 8, "N": 64, "ms": 1, "mode": "cell"}' % (6 - int(sys.argv[7])))
 END
 cat >"$folder/anchors/torch_ppo.py" <<'END'
 import sys

@@ -58,11 +58,11 @@ CircuitArgs bench_args(const BenchSizes& s) {
 std::vector<BenchRow> circuit_bench_rows(bool gpu) {
   std::vector<BenchRow> rows;
   for (const BenchSizes& s : kBenchSizes)
-    rows.push_back({bench_name(s),
-                    {"precision=fp32", "matmul_precision=highest"},
-                    fmt::format("torch_cfc.py --only {} {}", s.model, gpu ? "--device cuda --modes graphs capture" : "--modes eager cell compile"),
-                    {{"tf32", "--tf32"}, {"bf16", "--dtype bfloat16"}},
-                    fmt::format("\"T\": {},", s.time)});
+    rows.push_back({.name = bench_name(s),
+                    .settings = {"precision=fp32", "matmul_precision=highest"},
+                    .rival = fmt::format("torch_cfc.py --only {} {}", s.model, gpu ? "--device cuda --modes graphs capture" : "--modes eager cell compile"),
+                    .rival_flags = {{"tf32", "--tf32"}, {"bf16", "--dtype bfloat16"}},
+                    .rival_line = fmt::format("\"T\": {},", s.time)});
   return rows;
 }
 

@@ -7,19 +7,16 @@
 
 namespace ridge {
 
-// The rival is the fastest of its modes, thread counts and memory layouts, which the command names as alternatives.
 std::vector<BenchRow> ppo_bench_rows(bool gpu) {
-  auto rival = [gpu](const char* sizes, bool pictures) {
-    const char* modes = gpu ? "--device cuda --modes eager compile capture" : "--modes eager compile";
-    return fmt::format("the fastest{}{}, without an environment: torch_ppo.py {} {}", gpu ? " mode" : " mode with --threads 1 or 2",
-                       pictures ? ", with or without --channels-last" : "", sizes, modes);
+  auto rival = [gpu](const char* sizes) {
+    return fmt::format("torch_ppo.py {} {}", sizes, gpu ? "--device cuda --modes eager compile capture" : "--modes eager compile");
   };
   const std::vector<std::pair<std::string, std::string>> flags = {{"bf16", "--dtype bfloat16"}};
   return {{"ppo/pong-state",
            {"preset=pong-state", "instances=1024", "horizon=64", "minibatch=16384", "update_epochs=4", "layers=3", "units=64", "activation=tanh"},
-           rival("--model mlp --envs 1024 -T 64 --mb 16384", false),
+           rival("--model mlp --envs 1024 -T 64 --mb 16384"),
            flags},
-          {"ppo/pong-classic", {"preset=pong-classic"}, rival("--model cnn --envs 8 -T 128 --mb 256", true), flags}};
+          {"ppo/pong-classic", {"preset=pong-classic"}, rival("--model cnn --envs 8 -T 128 --mb 256"), flags, "--channels-last"}};
 }
 
 BenchStep ppo_bench_step(const BenchRow&, const config::Resolved& s) {
