@@ -142,6 +142,10 @@ class PanelPlanner {
     }
     number_totals();
     emit(main, false), emit(after, true);
+    // Lists hold places as 32-bit numbers of bytes, and a unit holds samples of all states.
+    int64_t rows = p_.targets * p_.totals;
+    for (const PanelPlan::State& s : p_.states) rows += s.rows;
+    if (rows > kMostRows) return false;
     find_zeros();
     return true;
   }
@@ -363,6 +367,7 @@ class PanelPlanner {
     return false;
   }
 
+  static constexpr int64_t kMostRows = 50'000;
   static constexpr int kShared = -2, kNotYet = std::numeric_limits<int>::max();
 
   const TileGroup& g_;
