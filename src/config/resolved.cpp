@@ -10,7 +10,8 @@
 namespace ridge::config {
 namespace {
 
-constexpr std::string_view kBeforeSource = "  # ";  // in a run's config.yaml
+// A run's config.yaml: its first line, and what is between a value and its source.
+constexpr std::string_view kFirstLine = "# Every setting of this run, and where it came from.", kBeforeSource = "  # ";
 
 // Where the value on a line of a run's config.yaml came from; empty: `source` is not such a line.
 std::string recorded_source(const std::string& source) {
@@ -18,7 +19,8 @@ std::string recorded_source(const std::string& source) {
   if (colon == source.npos || std::filesystem::path(source.substr(0, colon)).filename() != "config.yaml") return {};
   std::ifstream in(source.substr(0, colon));
   std::string line;
-  for (int64_t number = std::atoll(source.c_str() + colon + 1); number > 0; --number)
+  if (!std::getline(in, line) || line != kFirstLine) return {};  // another file of that name
+  for (int64_t number = std::atoll(source.c_str() + colon + 1); number > 1; --number)
     if (!std::getline(in, line)) return {};
   const size_t comment = line.rfind(kBeforeSource);
   return comment == line.npos ? std::string() : line.substr(comment + kBeforeSource.size());
@@ -157,7 +159,7 @@ void Resolved::keep_sources(const std::filesystem::path& run) {
 }
 
 std::string Resolved::to_yaml() const {
-  std::string out = "# Every setting of this run, and where it came from.\n";
+  std::string out = fmt::format("{}\n", kFirstLine);
   std::string_view group;
   for (size_t i = 0; i < keys().size(); ++i) {
     const Key& key = keys()[i];

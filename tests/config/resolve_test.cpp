@@ -579,6 +579,8 @@ TEST_F(Resolve, ARunsFileKnowsTheOrigins) {
   EXPECT_EQ(second.origin("units"), second.setting("units").source);
   again.files = {write("other.yaml", "units: 7  # preset sine\n")};
   EXPECT_EQ(resolve(again).origin("units"), again.files[0].string() + ":1") << "only a run's file is believed";
+  again.files = {write("config.yaml", "# our settings\nunits: 7  # preset of our group\n")};
+  EXPECT_EQ(resolve(again).origin("units"), again.files[0].string() + ":2") << "not every file of that name";
 }
 
 TEST_F(Resolve, KeepPathsMakesThemAbsolute) {

@@ -60,11 +60,11 @@ class CircuitRun final : public ModuleRun {
     task.texts["circuit.json"] = net_->json(*series_, source_);
     task.restart_hint = "start a new run without --resume, in another folder with --out DIR";
     task.identity = {{"data", identity_}, {"model", model_text()}, {"prediction", series_->form().what}};
-    for (const Wiring& w : net_->rnn.args().wiring) task.identity["wiring"] += checksum_of(w.json()).substr(0, 12);
     task.settings = training_words(s, {"dropout", "time_scale", "unfolds", "solver", "implicit_constraints", "input_mapping", "output_mapping", "window",
                                        "stride", "length", "split", "validation_share", "test_share"});
+    for (const Wiring& w : net_->rnn.args().wiring) task.settings["wiring"] += checksum_of(w.json()).substr(0, 12);
     task.kept = {{"window", "its errors so far are of other sequences"}, {"stride", "its errors so far are of other sequences"}};
-    for (const char* key : {"time_scale", "unfolds", "solver", "implicit_constraints", "input_mapping", "output_mapping"})
+    for (const char* key : {"wiring", "time_scale", "unfolds", "solver", "implicit_constraints", "input_mapping", "output_mapping"})
       task.kept[key] = "it has learnt with that";
     return task;
   }
