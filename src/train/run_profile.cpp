@@ -45,7 +45,8 @@ double exponentials_per_second(Backend& backend) {
 
 }  // namespace
 
-RunProfiler::RunProfiler(TaskRun& run, int64_t group, Steps steps) : run_(run), group_(group), steps_(steps) {
+RunProfiler::RunProfiler(TaskRun& run, int64_t group, Steps steps)
+    : run_(run), group_(group), interval_(std::clamp<int64_t>(run.trainer.schedule.steps / group / 2, 3, kInterval)), steps_(steps) {
   const bool on_cpu = run.backend->host_memory();
   profiler_.set_title(fmt::format("{} on {}, {}{}, batch {}{}", run.task, run.decided("device"), name(run.step->plan().choices.precision),
                                   on_cpu ? ", " + counted(run.threads > 0 ? run.threads : default_team().size(), "thread") : "", run.step->plan().batch,
@@ -76,7 +77,7 @@ void RunProfiler::enter(Phase phase) {
 void RunProfiler::begin(int64_t number) {
   using Record = Profiler::Record;
   if (steps_ == Steps::sampled) {  // two steps as the yardstick, then one recorded
-    const int64_t left = kInterval - 1 - number % kInterval;
+    const int64_t left = interval_ - 1 - number % interval_;
     if (number > 0 && number == next_examined_) return next_examined_ *= 2, profiler_.begin_step(Record::values);
     return left > 2 ? profiler_.end_step() : left == 0 ? profiler_.begin_step(Record::times) : profiler_.next_step();
   }
@@ -96,6 +97,7 @@ std::vector<std::pair<std::string, std::string>> profile_pictures(const Profiler
 
 void write_profile(Profiler& profiler, const std::filesystem::path& folder) {
   profiler.end();
+  if (profiler.profile().recorded == 0) return;
   write_atomically((folder / "profile.json").string(), profiler.json());
   write_atomically((folder / "profile_trace.json").string(), profiler.trace());
   for (const auto& [name, text] : profile_pictures(profiler)) write_atomically((folder / fmt::format("profile_{}.svg", name)).string(), text);

@@ -28,12 +28,13 @@ class RunProfiler {
 
   TaskRun& run_;
   int64_t group_, entered_ = 0, stretch_ = 1, next_examined_ = 2000;
+  int64_t interval_;  // sampled: of recorded steps; short runs record some too
   Steps steps_;
   std::function<void(Phase, int64_t step)> earlier_;  // what was called before each phase without the profiler
   Profiler profiler_;
 };
 
-// Ends the profile and writes profile.json, profile_trace.json and the pictures profile_*.svg into the folder.
+// Ends the profile and, if it has a recorded step, writes profile.json, profile_trace.json and the pictures profile_*.svg into the folder.
 void write_profile(Profiler& profiler, const std::filesystem::path& folder);
 // Each picture that can be drawn: its name and text. There is no roofline without measured ceilings.
 std::vector<std::pair<std::string, std::string>> profile_pictures(const Profiler& profiler);

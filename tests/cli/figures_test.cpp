@@ -79,6 +79,8 @@ TEST(CommandLine, ReportsTheKernelsOfProfiledRuns) {
   for (const char* phase : {" %  forward ", " %  backward ", " %  update "})
     for (size_t at = report.out.find(phase); at != std::string::npos; at = report.out.find(phase, at + 1)) ++kernels;
   EXPECT_GE(kernels, 10u) << report.out;
+  expect_words(ridge, 0, "done", "train gpt" + kSmall + "data=plays.txt steps=7 profile=true eval_interval=none --out short");
+  EXPECT_GE(nlohmann::json::parse(test::read_text(ridge / "short/profile.json")).at("recorded_steps"), 1);
 }
 
 TEST(CommandLine, TunesAndStoresChoices) {
