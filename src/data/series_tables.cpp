@@ -63,8 +63,10 @@ class TableSeries final : public Series {
   TableSeries(const std::string& source, TableOptions options) : o_(std::move(options)) {
     form_.name = fs::path(source).filename().string();
     if (form_.name.empty()) form_.name = source;
+    known_as_ = form_.name;
     if (!o_.fitted.empty()) take_fitted();
     const std::vector<std::string> files = tables_in(source);
+    if (files.size() > 1 && !fs::is_directory(source)) form_.name = fmt::format("{} and {} more", fs::path(files[0]).filename().string(), files.size() - 1);
     survey(files);
     for (const std::string& file : files) read(file);
     end_sequence();
@@ -107,7 +109,7 @@ class TableSeries final : public Series {
     }
   }
 
-  std::string identity() const override { return fmt::format("{} ({:016x})", form_.name, hash_); }
+  std::string identity() const override { return fmt::format("{} ({:016x})", known_as_, hash_); }
   double original(int64_t output, double value) const override {
     if (form_.classes) return value;
     const Column& c = columns_[targets_[size_t(output)]];
@@ -491,6 +493,7 @@ class TableSeries final : public Series {
   std::optional<DateOrder> date_order_;
   std::optional<bool> fitted_dates_;  // whether the model was trained with dates
   bool class_at_end_ = false;
+  std::string known_as_;  // in identities, which older runs have too
   uint64_t hash_ = 0;
 };
 

@@ -195,6 +195,8 @@ TEST(Tables, BecomeWindowsOfScaledValues) {
   EXPECT_EQ(s.x[2 * 3 + 1], 0) << "the hole is marked";
   EXPECT_EQ(s.x[2 * 3], s.x[2 * 2]) << "and holds the value before it";
   EXPECT_EQ(s.weight[2], 0) << "and is not a target";
+  write_text(folder / "u.csv", sine_table(100));
+  EXPECT_EQ(read_tables((folder / "t.csv") + "+" + (folder / "u.csv"), sine_options())->form().name, "t.csv and 1 more");
   EXPECT_NEAR(series->original(0, s.y[0]), 5 + std::sin(0.3), 1e-4);
   EXPECT_NEAR(s.dt[0], 4.0 / 3, 0.05) << "times are in units of the mean interval";
   double sum = 0, squares = 0, n = 0;
