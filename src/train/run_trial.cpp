@@ -241,7 +241,8 @@ SizeSearch search_sizes(const Task& task, const config::Resolved& given, const R
     if (settings.get<std::string>("precision") == "auto") settings.replace("precision", "fp32", "ridge tune");
   }
   SizeSearch s;
-  for (const Task::Size& size : task.sizes) s.space.dimensions.push_back({size.key, candidates_of(size, settings)});
+  for (const Task::Size& size : task.sizes)
+    if (!task.uses_size || task.uses_size(settings, size.key)) s.space.dimensions.push_back({size.key, candidates_of(size, settings)});
   {
     SizeTarget present(task, settings, options, s.space, o);
     s.present_fits = present.check(s.space.start()).empty();

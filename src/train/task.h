@@ -122,6 +122,8 @@ struct Task {
   bool (*owns)(const std::filesystem::path& model) = nullptr;                      // whether a run or model folder is this task's
   RunsReport (*report)(std::span<const ExperimentRun> runs, int width) = nullptr;  // at the end of an experiment; null: none
   std::vector<Size> sizes = {};                                                    // the first one is measured as a curve: the batch
+  // Whether a model of these settings has that size; null: it has all.
+  bool (*uses_size)(const config::Resolved& settings, std::string_view key) = nullptr;
   bool has_data = true;  // false: run_name() says what is trained, and the setting `data` has no meaning
 };
 

@@ -157,6 +157,21 @@ TEST_F(SizesOfARun, AreGuessedWithoutThisMachine) {
   EXPECT_FALSE(measured_);
 }
 
+TEST_F(SizesOfARun, AreThoseThatTheModelUses) {
+  const Words small = {"preset=sine", "length=8", "batch=8"};
+  const auto names = [&](const Words& more) {
+    const SizeSearch search = search_sizes(find_task("cfc"), settings(with(small, more)), {}, {.latency = 1, .guess = [](const TaskRun&) { return 1e-3; }});
+    EXPECT_TRUE(search.present_fits) << search.result.ended;
+    EXPECT_EQ(search.result.refused, 0);
+    Words all;
+    for (const TuneDimension& d : search.space.dimensions) all.push_back(d.name);
+    return all;
+  };
+  EXPECT_EQ(names({"cell=gru"}), (Words{"batch", "units"}));
+  EXPECT_EQ(names({"wiring=auto:12,2"}), (Words{"batch"}));
+  EXPECT_EQ(names({}), (Words{"batch", "units", "backbone_units", "backbone_layers"}));
+}
+
 TEST_F(SizesOfARun, LetGoOfRunsAndMarkABusyMachine) {
   const Task task = counted();
   RunOptions o;

@@ -30,8 +30,7 @@ std::string bench_name(const BenchSizes& s) {
 Wiring bench_wiring(const BenchSizes& s) {
   Wiring wiring(s.hidden, kBenchOutputs);
   wiring.build(s.inputs);
-  uint64_t drawn = 0;
-  auto draw = [&] { return random_word({1, 0, 3}, drawn++); };
+  auto draw = [drawn = uint64_t(0)]() mutable { return random_word({1, 0, 3}, drawn++); };
   for (int64_t to = 0; to < s.hidden; ++to) {
     for (int64_t from = 0; from < s.hidden; ++from)
       if (draw() % 4 == 0) wiring.add_synapse(from, to, draw() % 2 ? 1 : -1);

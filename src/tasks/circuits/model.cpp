@@ -28,10 +28,9 @@ void refuse_unused(const config::Resolved& s, const std::string& cell) {
 }  // namespace
 
 Tensor CircuitNet::operator()(const Tensor& x, const Tensor& spans, bool training) const {
-  SequenceArgs args;
+  SequenceArgs args{.training = training};
   const Tensor dt = time_scale == 1 ? spans : spans * Tensor(time_scale);
   if (span) args.timespans = dt;
-  args.training = training;
   Tensor out = rnn(input ? concat({x, reshape(dt, {dt.shape()[0], dt.shape()[1], 1})}, 2) : x, args).output;
   if (added.empty()) return out;
   std::vector<Tensor> last;

@@ -54,8 +54,7 @@ class CircuitRun final : public ModuleRun {
 
   TrainerTask trainer_task(const Resolved& s) override {
     TrainerTask task;
-    task.step = step, task.parameters = parameters;
-    task.feed = data_feed(*train_, *step, trainer), task.validation = validation_.get();
+    task.step = step, task.parameters = parameters, task.feed = data_feed(*train_, *step, trainer), task.validation = validation_.get();
     if (series_->form().classes) task.score = {.name = "accuracy", .unit = {}, .higher_is_better = true};
     task.texts["circuit.json"] = net_->json(*series_, source_);
     task.restart_hint = "start a new run without --resume, in another folder with --out DIR";
@@ -133,8 +132,7 @@ class CircuitRun final : public ModuleRun {
     planner.describe(std::move(first), as_set(s, "batch", fmt::format("{} x {} steps", batch_, f.length)), last);
   }
 
-  std::string identity_;  // of the data
-  std::string source_;    // where the data is, independent of the working folder
+  std::string identity_, source_;  // of the data, and where it is, independent of the working folder
   int64_t batch_ = 0;
   std::unique_ptr<Series> series_;
   std::shared_ptr<CircuitNet> net_;
@@ -158,7 +156,11 @@ Task circuits_task() {
       .bench_rows = circuit_bench_rows,
       .bench_step = circuit_bench_step,
       .owns = is_circuit,
-      .sizes = {{"batch", {16, 32, 64, 128, 256, 512}}, {"units", {32, 64, 128, 256}}, {"backbone_units", {32, 64, 128, 256}}, {"backbone_layers", {1, 2}}}};
+      .sizes = {{"batch", {16, 32, 64, 128, 256, 512}}, {"units", {32, 64, 128, 256}}, {"backbone_units", {32, 64, 128, 256}}, {"backbone_layers", {1, 2}}},
+      .uses_size =
+          [](const Resolved& s, std::string_view key) {
+            return key == "batch" || (s.get<std::string>("wiring").empty() && (key == "units" || s.get<std::string>("cell") == "cfc"));
+          }};
 }
 
 }  // namespace ridge
