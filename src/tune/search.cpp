@@ -162,6 +162,8 @@ class Search {
       sample(start);
     }
     if (!result_.adopted) {
+      // A point that was never measured in quiet may have lost only for that.
+      result_.busy = result_.busy || std::ranges::any_of(trials_, [](const auto& t) { return t.second.quiet.empty() && !t.second.busy.empty(); });
       const std::vector<double>& seconds = trial(start).seconds();
       result_.best = start, result_.start_seconds = result_.best_seconds = median_of(seconds);
       result_.start_interval = result_.best_interval = median_interval(seconds, kConfidence);

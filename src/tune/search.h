@@ -65,7 +65,7 @@ struct TuneResult {
   Interval start_interval, best_interval;
   TunePoint other;           // the runner-up, and its median
   double other_seconds = 0;  // 0: nothing else was measured
-  bool busy = false;         // the machine was never quiet while the best one was measured
+  bool busy = false;         // other programs used the machine in these repeats or, if the start is kept, whenever a certain point was measured
   int64_t samples = 0, points = 0, refused = 0;
   double seconds = 0;
   std::string ended;              // "no single change is faster", "the time was up", …

@@ -22,7 +22,7 @@ struct FakeTarget : TuneTarget {
   double noise = 0, outliers = 0;
   uint64_t seed = 1;
   uint64_t drawn = 0;
-  int busy_first = 0, samples = 0;  // the first samples fall on a busy machine, and take half as long again
+  int busy_first = 0, busy_from = 1 << 30, samples = 0;  // the samples that fall on a busy machine take half as long again
   double clock = 0, checking = 0;
 
   double truth(const TunePoint& p) const {
@@ -36,7 +36,8 @@ struct FakeTarget : TuneTarget {
     EXPECT_EQ(wrong(p), "") << "a wrong candidate is never timed";
     double seconds = truth(p) * (1 - noise * std::log(1 - draw()));
     if (draw() < outliers) seconds *= 3;
-    const bool busy = samples++ < busy_first;
+    const bool busy = samples < busy_first || samples >= busy_from;
+    ++samples;
     if (busy) seconds *= 1.5;
     clock += seconds;
     return {seconds, busy};
@@ -131,6 +132,25 @@ TEST(TuneSearch, RepeatsSamplesOfABusyMachine) {
 
   t.busy_first = 1 << 30, t.samples = 0;
   EXPECT_TRUE(search(t.space, t).busy);
+}
+
+TEST(TuneSearch, SaysThatTheMachineWasBusyWhenTheStartWins) {
+  FakeTarget t = fake({{1, 1.3}, {1, 1.2}});
+  t.busy_first = 3;
+  const TuneResult quiet = search(t.space, t);
+  EXPECT_FALSE(quiet.adopted || quiet.busy);
+
+  t.busy_first = 1 << 30, t.samples = 0;
+  const TuneResult busy = search(t.space, t);
+  EXPECT_FALSE(busy.adopted);
+  EXPECT_TRUE(busy.busy);
+
+  // Only the first sample of the start is quiet, so what is faster does not look so.
+  FakeTarget later = fake({{1, 0.8}});
+  later.busy_from = 1;
+  const TuneResult missed = search(later.space, later);
+  EXPECT_FALSE(missed.adopted);
+  EXPECT_TRUE(missed.busy);
 }
 
 TEST(TuneSearch, EndsAtTheRoofAndWhenTheTimeIsUp) {
