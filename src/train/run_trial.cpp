@@ -172,10 +172,13 @@ double RunTrial::step_seconds(double seconds) {
   return summary_of(times).median;
 }
 
-SizeCurve measure_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, const std::string& key, int64_t first, double seconds) {
+SizeCurve measure_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, const std::string& key, int64_t first, double seconds,
+                        std::function<double()> others) {
   constexpr double kLongestStep = 2;
-  constexpr int kTurns = 4;  // until the machine is quiet
-  LoadWatch load;
+  constexpr double kLeast = 0.16;  // seconds; long enough to see whether other programs use the machine
+  constexpr int kTurns = 4;        // until the machine is quiet
+  LoadWatch load(std::move(others));
+  load.busy();  // begins to watch
   return choose_size(first, kLongestStep, [&](int64_t size) -> SizeMeasurement {
     config::Resolved s = settings;
     s.replace(key, std::to_string(size), "ridge tune");
@@ -189,7 +192,7 @@ SizeCurve measure_sizes(const Task& task, const config::Resolved& settings, cons
         return {.missing = fmt::format("{} fit into memory only with recompute={}", grouped(size), name(plan.recompute))};
       double time = 0;
       bool busy = true;
-      for (int turn = 0; turn < kTurns && busy; ++turn) time = trial.step_seconds(seconds), busy = load.busy();
+      for (int turn = 0; turn < kTurns && busy; ++turn) time = trial.step_seconds(std::max(seconds, kLeast)), busy = load.busy();
       return {trial.units() / time, time, trial.run().planned_bytes - trial.run().passed_bytes, {}, busy};
     } catch (const Error& error) {
       if (error.code() == ErrorCode::memory) return {.missing = fmt::format("{} do not fit into memory", grouped(size))};

@@ -29,8 +29,10 @@ class RunTrial {
   double lr_ = 0;
 };
 
-// How fast a setting that is a size trains, from `first` on; sizes that would be split or do not fit end the curve.
-SizeCurve measure_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, const std::string& key, int64_t first, double seconds);
+// How fast a setting that is a size trains, from `first` on; sizes that would be split or do not fit end the curve. A measurement takes about
+// `seconds`, and long enough to see whether other programs use the machine. `others` overrides the share of it that they use, for tests.
+SizeCurve measure_sizes(const Task& task, const config::Resolved& settings, const RunOptions& options, const std::string& key, int64_t first, double seconds,
+                        std::function<double()> others = {});
 std::string curve_text(const SizeCurve& curve, const std::string& key, const std::string& unit);
 std::string curve_svg(const SizeCurve& curve, const std::string& key, const std::string& unit, const std::string& title);
 

@@ -1,6 +1,7 @@
 // Runs with tuned choices: they are used, explained, stored in the checkpoint, and a resumed run gives the same bits whatever became of the store.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "machine/machine.h"
 #include "support/task_test.h"
 #include "train/run_trial.h"
@@ -184,6 +185,21 @@ TEST_F(SizesOfARun, LetGoOfRunsAndMarkABusyMachine) {
   for (const TuneTrial& t : search.result.trials) busy += t.busy.size();
   EXPECT_GT(busy, 0u) << search.result.ended;
   EXPECT_GT(search.best_rate, 0) << search.result.ended;
+}
+
+TEST_F(TunedRun, MeasuresItsFirstBatchAgainOnABusyMachine) {
+  Task task = find_task("cfc");
+  task.plan = [](const config::Resolved& s, const RunOptions& o) {
+    if (s.get<std::string>("batch") != "8") fail(ErrorCode::usage, "one size is enough");
+    return find_task("cfc").plan(s, o);
+  };
+  RunOptions o;
+  o.measure = false;
+  int looks = 0;
+  const SizeCurve curve = measure_sizes(task, settings(kRun), o, "batch", 8, 0.01, [&] { return ++looks < 2 ? 1.0 : 0.0; });
+  EXPECT_EQ(looks, 2) << "the first one sees other programs";
+  ASSERT_EQ(curve.points.size(), 1u) << curve.ended;
+  EXPECT_FALSE(curve.points[0].busy);
 }
 
 TEST_F(TunedRun, SearchesWholeStepsAndChecksTheirResults) {
