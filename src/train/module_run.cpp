@@ -44,9 +44,10 @@ void ModuleRun::add_files(RunSummary& summary, const char* purpose) const {
                    {"metrics.jsonl", fmt::format("every {}", step_word(unit))}};
 }
 
-std::pair<std::string, std::string> ModuleRun::resume_command(const RunSummary& summary, const char* length_key, int64_t twice) const {
+std::pair<std::string, std::string> ModuleRun::resume_command(const RunSummary& summary, const char* length_key, int64_t twice, const char* target_key) const {
+  const std::string endless = summary.outcome.end == Outcome::End::target ? fmt::format(" {}=none", target_key) : "";
   const bool left = summary.outcome.steps < trainer.schedule.steps;
-  return {fmt::format("ridge train {} --resume {}{}", task, summary.folder.string(), left ? "" : fmt::format(" {}={}", length_key, twice)),
+  return {fmt::format("ridge train {} --resume {}{}{}", task, summary.folder.string(), left ? "" : fmt::format(" {}={}", length_key, twice), endless),
           left ? "resumes" : "trains twice as long"};
 }
 

@@ -21,7 +21,8 @@ class ModuleRun : public TaskRun {
   void read_weights() const;                                       // from the step, wherever they are
   void add_files(RunSummary& summary, const char* purpose) const;  // that every run has; `purpose`: of the model folder
   // The command that continues a run, or lengthens one that is complete: `length_key` and twice its length.
-  std::pair<std::string, std::string> resume_command(const RunSummary& summary, const char* length_key, int64_t twice) const;
+  std::pair<std::string, std::string> resume_command(const RunSummary& summary, const char* length_key, int64_t twice,
+                                                     const char* target_key = "target_loss") const;
 
   std::vector<NamedTensor> weights_;  // in the order of the step's parameters
   std::unique_ptr<TrainStep> own_step_;

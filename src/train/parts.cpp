@@ -19,6 +19,16 @@ namespace ridge {
 namespace fs = std::filesystem;
 namespace {
 
+nlohmann::json summary_in(const fs::path& folder) {
+  std::ifstream file(folder / "summary.json");
+  return nlohmann::json::parse(file);
+}
+
+// Otherwise more steps were done since the summary, or the last ones were lost.
+bool is_last(const nlohmann::json& summary, const std::optional<RunState>& state) {
+  return !state || (summary.at("steps").get<int64_t>() == state->step.attempted && !state->validation_due);
+}
+
 bool is_at_target(const nlohmann::json& summary, double target) {
   const Score score = summary.contains("score") ? score_from(summary.at("score")) : Score{};
   const nlohmann::json& value = summary.at(score == Score{} ? "final_val_loss" : "final_score");
@@ -52,15 +62,22 @@ bool is_trained_with(const RunState& state, const config::Resolved& settings) {
 }  // namespace
 
 bool is_finished(const fs::path& folder, const std::optional<RunState>& state, std::optional<int64_t> steps, std::optional<double> target) try {
-  std::ifstream file(folder / "summary.json");
-  const auto summary = nlohmann::json::parse(file);
+  const nlohmann::json summary = summary_in(folder);
   const int64_t recorded = summary.at("steps").get<int64_t>(), done = state ? state->step.attempted : recorded;
-  if (recorded != done || (state && state->validation_due)) return false;  // more steps were done since, or the last ones were lost
+  if (!is_last(summary, state)) return false;
   if (!steps) {
     const std::string end = summary.at("end");
     return end == name(TrainingEnd::finished) || end == name(TrainingEnd::target);
   }
   return done >= *steps || (target && is_at_target(summary, *target));
+} catch (const nlohmann::json::exception&) {
+  return false;  // the summary is missing or damaged
+}
+
+bool has_ended_at(const fs::path& folder, const std::optional<RunState>& state, double target) try {
+  const nlohmann::json summary = summary_in(folder);
+  if (!is_last(summary, state) || summary.at("end") != name(TrainingEnd::target)) return false;
+  return is_at_target(summary, target) || (summary.contains("target") && summary.at("target").at("score").get<double>() >= target);
 } catch (const nlohmann::json::exception&) {
   return false;  // the summary is missing or damaged
 }
@@ -94,11 +111,13 @@ std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out
 
 void find_progress(std::vector<Part>& parts, const config::Resolved& settings, const fs::path& out) {
   const std::optional<int64_t> steps = settings.get<std::optional<int64_t>>("steps");
+  std::optional<double> target;  // of a task without steps
+  if (!steps && config::find_key("target_score")) target = settings.get<std::optional<double>>("target_score");
   for (Part& part : parts) {
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
     const std::optional<RunState> state = newest_state(part.folder);
     part.finished = parts.size() > 1 && is_finished(part.folder, state, steps, settings.get<std::optional<double>>("target_loss"));
-    if (part.finished && !steps && state) part.finished = is_trained_with(*state, settings);
+    if (part.finished && !steps && state) part.finished = (target && has_ended_at(part.folder, state, *target)) || is_trained_with(*state, settings);
     if (!part.begun && !part.finished && was_trained(part.folder))
       fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to resume from; init_from={0} starts a new run from its weights",
            part.folder.string());

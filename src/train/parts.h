@@ -27,6 +27,8 @@ std::vector<Part> parts_of(const config::Resolved& settings, const std::filesyst
 // Whether all these steps are done, or the target is reached by the run's own score, and its summary says so. `state`: of its newest checkpoint, if it has one.
 // Without a number of steps (a task that has another measure of its length): whether the run ended by itself, at its end or its target.
 bool is_finished(const std::filesystem::path& folder, const std::optional<RunState>& state, std::optional<int64_t> steps, std::optional<double> target);
+// Whether the run's last part ended because it had reached a target of its task, which was at least this one or is below its score.
+bool has_ended_at(const std::filesystem::path& folder, const std::optional<RunState>& state, double target);
 
 // Finds out which runs of a resumed command have begun or finished; finished ones are skipped. ErrorCode::usage if all of several runs
 // are finished, one was trained but has no checkpoint, or only runs other than these have begun.

@@ -106,17 +106,24 @@ std::string RunPlanner::earlier_text(const std::string& file) const {
 void RunPlanner::refuse_finished_run(int64_t steps, const char* length_key) {
   const std::optional<double> target = s_.get<std::optional<double>>("target_loss");
   if (!earlier_ || !is_finished(o_.folder, earlier_, steps, target)) return;
-  const Score& score = earlier_->score;
   const int64_t done = earlier_->step.attempted;
-  if (done < steps)
-    fail(ErrorCode::usage, "[resume] the run in {} has reached its target: validation {} {:.4f}, target_loss={}; to continue, set a {} one or target_loss=none",
-         o_.folder.string(), score.name, earlier_->final_score.value_or(0), *target, score.higher_is_better ? "higher" : "lower");
+  if (done < steps) fail_at_target("target_loss", *target);
   const std::string why = done != steps ? fmt::format("{} steps are done, {} are requested", done, steps)
                           : steps == 1  ? "its only step is done"
                                         : fmt::format("all {} steps are done", steps);
   fail(ErrorCode::usage,
        "[resume] the run in {0} is finished: {1}; set {2}=N with a larger N to continue, or init_from={0} to start a new run from its weights",
        o_.folder.string(), why, length_key);
+}
+
+void RunPlanner::refuse_reached_target(int64_t steps, const char* key, double target) {
+  if (earlier_ && earlier_->step.attempted < steps && has_ended_at(o_.folder, earlier_, target)) fail_at_target(key, target);
+}
+
+void RunPlanner::fail_at_target(const char* key, double target) const {
+  const Score& score = earlier_->score;
+  fail(ErrorCode::usage, "[resume] the run in {0} has reached its target: validation {1} {2:.4f}, {3}={4}; to continue, set a {5} one or {3}=none",
+       o_.folder.string(), score.name, earlier_->final_score.value_or(0), key, target, score.higher_is_better ? "higher" : "lower");
 }
 
 bool RunPlanner::is_set_now(const char* key) const {

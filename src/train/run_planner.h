@@ -114,6 +114,8 @@ class RunPlanner {
   // ErrorCode::usage if the run being resumed has nothing left to do. A run killed after its last step still needs its summary, so it is allowed.
   // `length_key`: the setting that says how long a run is.
   void refuse_finished_run(int64_t steps, const char* length_key = "steps");
+  // The same if the run ended before these steps, at the task's own target.
+  void refuse_reached_target(int64_t steps, const char* key, double target);
 
   // Opens a device requested by name before any slow work; otherwise starts measuring unmeasured GPUs in the background.
   void choose_named_device();
@@ -155,6 +157,7 @@ class RunPlanner {
   void fill_trainer(const RunNeeds& needs);
   Precision precision_as_before(Precision before);
   void note_settings_without_effect();
+  [[noreturn]] void fail_at_target(const char* key, double target) const;
   Figures figures() const { return o_.measure ? Figures::measured : Figures::none; }
   bool deterministic() const { return s_.get<bool>("deterministic"); }
   // For choices that change bits.

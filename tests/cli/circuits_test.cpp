@@ -31,6 +31,10 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   expect_refusal(ridge, 2, "already contains a run", "train cfc data=sine length=12 steps=4 --out run");
   expect_refusal(ridge, 2, "finished", "train cfc --resume run");
   expect_words(ridge, 0, "test MSE", "train cfc --resume run steps=6");
+  expect_words(ridge, 0, "ridge train cfc --resume aimed target_loss=none",
+               "train cfc data=sine length=12 units=6 backbone_units=6 batch=8 steps=4 warmup=1 eval_interval=2 target_loss=99 --out aimed");
+  expect_refusal(ridge, 2, "set a lower one or target_loss=none", "train cfc --resume aimed");
+  expect_words(ridge, 0, "all 4 steps done", "train cfc --resume aimed target_loss=none");
 }
 
 // Times are those of the table; inputs that are not predicted are named, as is what happens to them.

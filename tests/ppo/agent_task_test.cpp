@@ -165,6 +165,29 @@ TEST_F(AgentTask, AnExperimentGoesOnWithItsInterruptedRuns) {
   EXPECT_EQ(finished({"decisions=1024"}), (std::vector<bool>{false, false, false})) << "a longer run was asked for";
 }
 
+TEST_F(AgentTask, ARunThatReachedItsTargetHasNothingLeftToDo) {
+  const std::vector<std::string> words = with(kTiny, {"decisions=8192", "eval_interval=8", "target_score=5"});
+  RunSummary s;
+  train(words, s, "many/seed_3");
+  ASSERT_EQ(s.outcome.end, Outcome::End::target);
+  const int64_t done = s.outcome.steps;
+  EXPECT_EQ(s.next.back().first, "ridge train ppo --resume " + (folder_ / "many/seed_3") + " target_score=none");
+  for (const char* more : {"target_score=4", "decisions=16384"}) {
+    const Error error = error_of([&] { train(with(words, {more}), s, "many/seed_3", true); });
+    EXPECT_EQ(error.code(), ErrorCode::usage) << error.what();
+    EXPECT_TRUE(mentions(error.what(), "has reached its target: validation score")) << error.what();
+    EXPECT_TRUE(mentions(error.what(), "set a higher one or target_score=none")) << error.what();
+  }
+  for (const auto& [target, finished] : {std::pair("target_score=5", true), {"target_score=none", false}}) {
+    const config::Resolved now = settings(with(words, {"seeds=2", "decisions=16384", target}));
+    std::vector<Part> parts = parts_of(now, folder_ / "many", "cartpole");
+    find_progress(parts, now, folder_ / "many");
+    EXPECT_EQ(parts[0].finished, finished) << target;
+  }
+  train(with(words, {"target_score=none", fmt::format("decisions={}", (done / 8 + 1) * 128)}), s, "many/seed_3", true);
+  EXPECT_TRUE(s.outcome.end == Outcome::End::finished && s.outcome.steps == done + 8) << s.outcome.steps;
+}
+
 TEST_F(AgentTask, FoldersAreNamedAfterTheEnvironmentAlone) {
   const Task& task = find_task(kPpoName);
   EXPECT_FALSE(task.has_data);

@@ -39,6 +39,7 @@ void GptRun::add_to_summary(RunSummary& s) const {
                       "the same with a third of the learning rate"});
     return;
   }
+  const char* endless = outcome.end == Outcome::End::target ? " target_loss=none" : "";
   const bool stories = data.name == "builtin";
   if (data.tokenizer) s.next.push_back({fmt::format("ridge sample {}{}", folder, stories ? " --prompt \"The\"" : ""), "more text"});
   if (!trainer.keep_checkpoints)
@@ -48,9 +49,9 @@ void GptRun::add_to_summary(RunSummary& s) const {
   else if (outcome.state_lost_since)
     s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), fmt::format("resumes from step {}", *outcome.state_lost_since)});
   else if (outcome.steps < trainer.schedule.steps)
-    s.next.push_back({fmt::format("ridge train gpt --resume {}{}", folder, outcome.end == Outcome::End::target ? " target_loss=none" : ""), "resumes"});
+    s.next.push_back({fmt::format("ridge train gpt --resume {}{}", folder, endless), "resumes"});
   else
-    s.next.push_back({fmt::format("ridge train gpt --resume {} steps={}", folder, 2 * outcome.steps), "trains twice as long"});
+    s.next.push_back({fmt::format("ridge train gpt --resume {} steps={}{}", folder, 2 * outcome.steps, endless), "trains twice as long"});
   if (stories) s.next.push_back({"ridge train gpt data=my.txt", "a model of your own text"});
 }
 

@@ -142,7 +142,9 @@ class PpoRun final : public ModuleRun {
     if (automatic && !planner.earlier() && !o.measure)
       fail(ErrorCode::usage, "[ppo] instances=auto is measured, which optimize_perf=false rules out; set instances=N");
     schedule_ = schedule_of(s, updates(), kPpoName);
+    if (s.get<std::string>("eval_interval") != "none") target_ = s.get<std::optional<double>>("target_score");
     if (o.resume) planner.refuse_finished_run(schedule_.steps, "decisions");
+    if (o.resume && target_) planner.refuse_reached_target(schedule_.steps, "target_score", *target_);
     planner.choose_named_device();
     args_.seed = o.seed;
     seed(o.seed);
@@ -178,7 +180,6 @@ class PpoRun final : public ModuleRun {
     read_intervals(s, trainer);
     trainer.schedule = schedule_;
     trainer.tokens_per_sample = double(args_.segment) / double(args_.epochs);
-    if (trainer.validate) target_ = s.get<std::optional<double>>("target_score");
     if (target_) trainer.target = *target_ - kTargetMargin;
     describe(s, planner);
   }
@@ -250,7 +251,7 @@ class PpoRun final : public ModuleRun {
     if (recorded) summary.files.emplace_back("last.gif", "the last weights play");
     if (has_picture()) summary.next.push_back({fmt::format("ridge watch {}", folder), "plays in the terminal"});
     summary.next.push_back({fmt::format("ridge eval {}", folder), "scores of the best weights, sampled and most likely actions"});
-    summary.next.push_back(resume_command(summary, "decisions", 2 * args_.iterations * args_.decisions()));
+    summary.next.push_back(resume_command(summary, "decisions", 2 * args_.iterations * args_.decisions(), "target_score"));
   }
 
   void add_found_settings(Resolved& settings) const override { settings.replace("instances", fmt::format("{}", args_.instances), instances_source(settings)); }
