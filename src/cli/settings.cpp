@@ -34,9 +34,8 @@ void check_resumed_folder(const std::vector<std::string>& words, const std::stri
       continue;
     if (const std::string out(equal == word.npos ? std::string_view(words[i + 1]) : word.substr(equal + 1)); !same_folder(out, run))
       fail(ErrorCode::usage,
-           "[resume] --resume {0} and out={1} name two folders, and a run resumes in its own; omit out={1}, or start a new run "
-           "from its weights with init_from={0}",
-           run, out);
+           "[resume] --resume {0} and out={1} name two folders, and a run resumes in its own; omit out={1}, or omit --resume to start a new run in {1}", run,
+           out);
   }
 }
 

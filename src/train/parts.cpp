@@ -61,6 +61,10 @@ bool is_trained_with(const RunState& state, const config::Resolved& settings) {
 
 }  // namespace
 
+bool can_start_from_weights(const config::Resolved& settings) {
+  return std::ranges::any_of(settings.describe({}), [](const config::Row& row) { return row.key->name == "init_from"; });
+}
+
 bool is_finished(const fs::path& folder, const std::optional<RunState>& state, std::optional<int64_t> steps, std::optional<double> target) try {
   const nlohmann::json summary = summary_in(folder);
   const int64_t recorded = summary.at("steps").get<int64_t>(), done = state ? state->step.attempted : recorded;
@@ -119,8 +123,9 @@ void find_progress(std::vector<Part>& parts, const config::Resolved& settings, c
     part.finished = parts.size() > 1 && is_finished(part.folder, state, steps, settings.get<std::optional<double>>("target_loss"));
     if (part.finished && !steps && state) part.finished = (target && has_ended_at(part.folder, state, *target)) || is_trained_with(*state, settings);
     if (!part.begun && !part.finished && was_trained(part.folder))
-      fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to resume from; init_from={0} starts a new run from its weights",
-           part.folder.string());
+      fail(ErrorCode::usage, "[resume] {} was trained, but has no checkpoint to resume from; {}", part.folder.string(),
+           can_start_from_weights(settings) ? fmt::format("init_from={} starts a new run from its weights", part.folder.string())
+                                            : "start a new run without --resume, in another folder with --out DIR");
   }
   refuse_others(parts, out);
   if (std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.finished; }))

@@ -24,6 +24,8 @@ std::string word_for(const std::string& data);  // the data's name in a form sui
 // `name`: what the runs of a task without data are called in reports, such as its environment; empty: the data's own name.
 std::vector<Part> parts_of(const config::Resolved& settings, const std::filesystem::path& out, const std::string& name = {});
 
+bool can_start_from_weights(const config::Resolved& settings);  // of another run: whether the task of these settings reads init_from
+
 // Whether all these steps are done, or the target is reached by the run's own score, and its summary says so. `state`: of its newest checkpoint, if it has one.
 // Without a number of steps (a task that has another measure of its length): whether the run ended by itself, at its end or its target.
 bool is_finished(const std::filesystem::path& folder, const std::optional<RunState>& state, std::optional<int64_t> steps, std::optional<double> target);

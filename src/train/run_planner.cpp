@@ -111,9 +111,8 @@ void RunPlanner::refuse_finished_run(int64_t steps, const char* length_key) {
   const std::string why = done != steps ? fmt::format("{} steps are done, {} are requested", done, steps)
                           : steps == 1  ? "its only step is done"
                                         : fmt::format("all {} steps are done", steps);
-  fail(ErrorCode::usage,
-       "[resume] the run in {0} is finished: {1}; set {2}=N with a larger N to continue, or init_from={0} to start a new run from its weights",
-       o_.folder.string(), why, length_key);
+  const std::string afresh = can_start_from_weights(s_) ? fmt::format(", or init_from={} to start a new run from its weights", o_.folder.string()) : "";
+  fail(ErrorCode::usage, "[resume] the run in {} is finished: {}; set {}=N with a larger N to continue{}", o_.folder.string(), why, length_key, afresh);
 }
 
 void RunPlanner::refuse_reached_target(int64_t steps, const char* key, double target) {

@@ -29,12 +29,16 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   expect_refusal(ridge, 2, "--split other", "eval run --split other");
   expect_refusal(ridge, 2, "read in fp32", "eval run precision=bf16");
   expect_refusal(ridge, 2, "already contains a run", "train cfc data=sine length=12 steps=4 --out run");
-  expect_refusal(ridge, 2, "finished", "train cfc --resume run");
+  const Answer finished = expect_refusal(ridge, 2, "finished", "train cfc --resume run");
+  EXPECT_FALSE(finished.says("init_from")) << "a key that the task does not have: " << finished.all();
   expect_words(ridge, 0, "test MSE", "train cfc --resume run steps=6");
   expect_words(ridge, 0, "ridge train cfc --resume aimed target_loss=none",
                "train cfc data=sine length=12 units=6 backbone_units=6 batch=8 steps=4 warmup=1 eval_interval=2 target_loss=99 --out aimed");
   expect_refusal(ridge, 2, "set a lower one or target_loss=none", "train cfc --resume aimed");
   expect_words(ridge, 0, "all 4 steps done", "train cfc --resume aimed target_loss=none");
+  std::filesystem::remove_all(ridge / "run/checkpoints");
+  const Answer bare = expect_refusal(ridge, 2, "run was trained, but has no checkpoint to resume from; start a new run", "train cfc --resume run steps=9");
+  EXPECT_FALSE(bare.says("init_from")) << bare.all();
 }
 
 // Times are those of the table; inputs that are not predicted are named, as is what happens to them.
