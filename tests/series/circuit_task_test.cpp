@@ -88,6 +88,10 @@ TEST_F(CircuitTask, TrainsOnTables) {
   EXPECT_GT(load_circuit(folder_ / "forecast", folder_ / "t.csv").series->count(SeriesPart::train), 0) << "but not what it was trained on";
   train(with(small, {"class_column=side"}), classes, "classes");
   EXPECT_GE(figure(classes, "accuracy"), 0);
+  for (const char* word : {"targets=height", "horizon=5"}) {
+    const std::string refusal = error_of([&] { train(with(small, {"class_column=side", word}), classes); }).what();
+    EXPECT_TRUE(mentions(refusal, std::string(word) + " (command line) has no effect with class_column")) << refusal;
+  }
   EXPECT_GE(classes.results.size(), 5u) << "with a confusion table";
   EXPECT_TRUE(classes.outcome.best_score);
 }

@@ -61,8 +61,7 @@ std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string
   const std::string name = source == "builtin" ? "xor" : source;
   if (is_generated(name)) {
     if (fs::exists(name, ignored))
-      fail(ErrorCode::usage, "[data] {0} is a generated data set, and there is also a file of that name here; write data=./{0} for the file, or rename it",
-           name);
+      fail(ErrorCode::usage, "[data] {0} is a generated data set, and a file of that name is here too; write data=./{0} for the file, or rename it", name);
     refuse_without_effect(s, "data",
                           {"inputs", "targets", "class_column", "time_column", "sequence_column", "decimal", "date_order", "window", "stride", "horizon",
                            "split", "validation_share", "test_share"},
@@ -72,8 +71,9 @@ std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string
   refuse_without_effect(s, "data", {"length"}, fmt::format("on data={}; it is for generated data; window is for tables", source));
   TableOptions o;
   o.inputs = s.get<std::vector<std::string>>("inputs"), o.targets = s.get<std::vector<std::string>>("targets");
-  o.time_column = s.get<std::string>("time_column"), o.sequence_column = s.get<std::string>("sequence_column"),
-  o.class_column = s.get<std::string>("class_column");
+  o.time_column = s.get<std::string>("time_column"), o.sequence_column = s.get<std::string>("sequence_column");
+  if (o.class_column = s.get<std::string>("class_column"); !o.class_column.empty())
+    refuse_without_effect(s, "data", {"targets", "horizon"}, "with class_column, which predicts classes instead of a forecast");
   o.window = s.get<int64_t>("window"), o.stride = s.get<std::optional<int64_t>>("stride").value_or(0), o.horizon = s.get<int64_t>("horizon");
   o.decimal = s.get<std::string>("decimal"), o.date_order = s.get<std::string>("date_order");
   o.split = s.get<std::string>("split"), o.validation = s.get<double>("validation_share"), o.test = s.get<double>("test_share");
