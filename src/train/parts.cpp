@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <limits>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -121,7 +122,10 @@ void find_progress(std::vector<Part>& parts, const config::Resolved& settings, c
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
     const std::optional<RunState> state = newest_state(part.folder);
     part.finished = parts.size() > 1 && is_finished(part.folder, state, steps, settings.get<std::optional<double>>("target_loss"));
-    if (part.finished && !steps && state) part.finished = (target && has_ended_at(part.folder, state, *target)) || is_trained_with(*state, settings);
+    if (part.finished && !steps && state) {
+      const bool aimed = has_ended_at(part.folder, state, std::numeric_limits<double>::lowest());
+      part.finished = aimed ? target && has_ended_at(part.folder, state, *target) : is_trained_with(*state, settings);
+    }
     if (!part.begun && !part.finished && was_trained(part.folder))
       fail(ErrorCode::usage, "[resume] {} was trained, but has no checkpoint to resume from; {}", part.folder.string(),
            can_start_from_weights(settings) ? fmt::format("init_from={} starts a new run from its weights", part.folder.string())
