@@ -113,6 +113,7 @@ StepTrials::StepTrials(const TrainStep& planned, StepTrialOptions options) : mod
   options_.evaluation = false, options_.memory = 0;
   options_.micro = plan.micro, options_.recompute = plan.recompute;
   add_dimensions(planned);
+  load_.busy();  // watches from now on
 }
 
 StepTrials::~StepTrials() = default;
