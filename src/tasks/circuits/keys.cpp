@@ -31,7 +31,7 @@ constexpr Key kCircuitKeys[] = {
   {.name = "solver", .group = kCircuitGroup, .type = choice, .initial = "auto", .help = "solver of eltc, ctrnn and node", .words = "auto|euler|rk4|semi_implicit", .used_by = kUse},
   {.name = "implicit_constraints", .group = kCircuitGroup, .type = boolean, .initial = "true", .help = "positive parameters of an LTC by softplus; false: every update sets negative ones to 0", .used_by = kUse},
   {.name = "input_mapping", .group = kCircuitGroup, .type = choice, .initial = "affine", .help = "what an LTC does to each input before its synapses", .words = "affine|linear|none", .used_by = kUse},
-  {.name = "output_mapping", .group = kCircuitGroup, .type = choice, .initial = "affine", .help = "and to each output neuron", .words = "affine|linear|none", .used_by = kUse},
+  {.name = "output_mapping", .group = kCircuitGroup, .type = choice, .initial = "affine", .help = "what an LTC does to each output neuron", .words = "affine|linear|none", .used_by = kUse},
   {.name = "time", .group = kCircuitGroup, .type = choice, .initial = "auto", .help = "how cells learn the time that a step covers: as timespan, as one more input, both or not at all; auto: as timespan if the cell uses it and the data has times, else as input",
    .words = "auto|span|input|both|none", .used_by = kUse},
   {.name = "time_scale", .group = kCircuitGroup, .type = real, .initial = "1", .help = "factor of that time, for data whose steps are much shorter or longer than 1", .high = 1e6, .above_low = true, .used_by = kUse},
