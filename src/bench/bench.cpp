@@ -61,7 +61,7 @@ class Ceilings {
   static int64_t bytes_of(const Row& row) { return row.state == State::cold ? 0 : array_bytes_of(movement_of(row.bound), int64_t(row.bytes)); }
   static Movement movement_of(Bound bound) { return bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read; }
   // bf16 has its own ceiling if the CPU can multiply it.
-  static bool dots(DType dtype) { return dtype == DType::bf16 && isa_tier() == IsaTier::avx512bf16; }
+  static bool dots(DType dtype) { return dtype == DType::bf16 && has_bf16(isa_tier()); }
   FmaWindow& fma(DType dtype) {
     constexpr double kFmaWindowUs = 300;
     std::unique_ptr<FmaWindow>& window = dots(dtype) ? dot_ : fma_;
@@ -249,7 +249,7 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
     sink(ceiling_result(suite, short_name, bound, team, ceilings.measured(bound, options.seconds)));
     ++done;
   }
-  if (isa_tier() == IsaTier::avx512bf16 && wanted("ceiling/dot_bf16", State::hot)) {
+  if (has_bf16(isa_tier()) && wanted("ceiling/dot_bf16", State::hot)) {
     Result dot = ceiling_result(suite, "dot_bf16", Bound::fma, team, ceilings.measured(Bound::fma, options.seconds, DType::bf16));
     dot.dtype = DType::bf16;
     sink(dot);

@@ -161,7 +161,7 @@ constexpr Key kSharedKeys[] = {
 };
 
 constexpr Switch kSwitches[] = {
-  {"RIDGE_ISA", "limits the instruction tier: sse4, avx2, avx512 or avx512bf16"},
+  {"RIDGE_ISA", "limits the instruction tier: sse4, avx2, avx512, avx512bf16 or amx"},
   {"RIDGE_PASSES", "disables compiler passes: -fuse,-simplify,…"},
   {"RIDGE_DUMP", "compiler passes, separated by commas; what each leaves behind is written to stderr"},
   {"RIDGE_VERIFY", "1: check what every compiler pass leaves behind"},

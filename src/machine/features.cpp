@@ -1,5 +1,11 @@
 #include "machine/features.h"
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -9,6 +15,20 @@
 
 namespace ridge {
 namespace {
+
+#if defined(__x86_64__) && defined(__linux__) && !defined(RIDGE_ONE_TIER)
+// Whether the CPU has matrix units for bf16 and the kernel lets this process use them, which every process must ask for.
+bool may_use_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
+  if (!(d & kBf16) || !(d & kTile)) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, the component of the registers' state
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#elif defined(__x86_64__)
+bool may_use_amx() { return false; }
+#endif
 
 // The tiers that kernels are compiled for and that this CPU supports, lowest first.
 std::vector<IsaTier> available_tiers() {
@@ -24,7 +44,9 @@ std::vector<IsaTier> available_tiers() {
                 __builtin_cpu_supports("avx512bw");
   if (avx2) tiers.push_back(IsaTier::avx2);
   if (avx512) tiers.push_back(IsaTier::avx512);
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) tiers.push_back(IsaTier::avx512bf16);
+  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  if (bf16) tiers.push_back(IsaTier::avx512bf16);
+  if (bf16 && may_use_amx()) tiers.push_back(IsaTier::amx);
   return tiers;
 #elif defined(__aarch64__)
   return {IsaTier::neon};  // kernels are not compiled for SVE
@@ -48,6 +70,7 @@ std::string_view name(IsaTier tier) {
     case IsaTier::avx2: return "avx2";
     case IsaTier::avx512: return "avx512";
     case IsaTier::avx512bf16: return "avx512bf16";
+    case IsaTier::amx: return "amx";
     case IsaTier::neon: return "neon";
     case IsaTier::sve: return "sve";
   }

@@ -96,7 +96,7 @@ std::string_view name(Support support) { return support == Support::native ? "na
 ArithmeticUnit arithmetic_of(const Device& device, const GpuScan& scan) {
   ArithmeticUnit unit{.device = device, .name = "this CPU"};
   if (device.kind == Device::Kind::cpu) {
-    unit.bf16_unit = isa_tier() == IsaTier::avx512bf16;
+    unit.bf16_unit = has_bf16(isa_tier());
     return unit;
   }
   unit.name = to_string(device);

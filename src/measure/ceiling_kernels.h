@@ -19,7 +19,7 @@ constexpr int kWalks = 4;
 
 struct FmaKernel {
   DType dtype;      // of the factors; sums are f32, or f64 for f64
-  const char* way;  // "registers", "dot product", "widened to f32"
+  const char* way;  // "registers", "matrix units", "dot product", "widened to f32"
   float (*run)(int64_t iterations);
   double flops;  // of one iteration
 };

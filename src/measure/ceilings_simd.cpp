@@ -170,6 +170,9 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "machine/features.h"
+#if RIDGE_TIERS
+#include "base/matrix_units.h"
+#endif
 
 namespace ridge {
 namespace {
@@ -190,6 +193,30 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) float bf16_dot(i
   for (int i = 1; i < kDotChains; ++i) chain[0] = _mm512_add_ps(chain[0], chain[i]);
   return _mm512_cvtss_f32(chain[0]);
 }
+
+// Matrix units: four tiles of sums, each 16 x 16 after 32 steps along K.
+constexpr int64_t kUnitRounds = 16;
+float bf16_units(int64_t iterations) {
+  using Units = HardwareUnits;
+  TileForms forms;
+  for (int tile = 0; tile < 8; ++tile) forms.rows[tile] = 16, forms.row_bytes[tile] = 64;
+  alignas(64) uint16_t ones[16 * 32];
+  alignas(64) float sums[16 * 16];
+  for (uint16_t& one : ones) one = 0x3f80;
+  const float* const operand = reinterpret_cast<const float*>(ones);
+  Units::configure(forms);
+  Units::zero<0>(), Units::zero<1>(), Units::zero<2>(), Units::zero<3>();
+  Units::load<4>(operand, 64), Units::load<5>(operand, 64), Units::load<6>(operand, 64), Units::load<7>(operand, 64);
+  for (int64_t n = 0; n < iterations * kUnitRounds; ++n) {
+    Units::add_products<0, 4, 6>();
+    Units::add_products<1, 4, 7>();
+    Units::add_products<2, 5, 6>();
+    Units::add_products<3, 5, 7>();
+  }
+  Units::store<0>(sums, 64);
+  Units::release();
+  return sums[0];
+}
 #endif
 
 }  // namespace
@@ -200,7 +227,8 @@ const CeilingKernels& ceiling_kernels() {
     CeilingKernels table = has_avx512(isa_tier())        ? N_AVX3::make_table()
                            : isa_tier() == IsaTier::avx2 ? N_AVX2::make_table()
                                                          : HWY_STATIC_DISPATCH(make_table)();
-    if (isa_tier() == IsaTier::avx512bf16) table.fma.push_back({DType::bf16, "dot product", bf16_dot, 2.0 * 32 * kDotChains * kDotRounds});
+    if (has_bf16(isa_tier())) table.fma.push_back({DType::bf16, "dot product", bf16_dot, 2.0 * 32 * kDotChains * kDotRounds});
+    if (isa_tier() == IsaTier::amx) table.fma.push_back({DType::bf16, "matrix units", bf16_units, 2.0 * 16 * 16 * 32 * 4 * kUnitRounds});
     return table;
 #else
     return HWY_STATIC_DISPATCH(make_table)();

@@ -8,7 +8,7 @@ std::vector<IsaTier> tiers() {
   std::vector<IsaTier> all;
   const IsaTier best = isa_tier();
   if (best == IsaTier::neon || best == IsaTier::sve) return {best};
-  for (IsaTier t : {IsaTier::sse4, IsaTier::avx2, IsaTier::avx512, IsaTier::avx512bf16})
+  for (IsaTier t : {IsaTier::sse4, IsaTier::avx2, IsaTier::avx512, IsaTier::avx512bf16, IsaTier::amx})
     if (t <= best) all.push_back(t);
   return all;
 }
@@ -76,7 +76,7 @@ TEST(Attention, PairsOfBf16) {
           c.d.causal = option > 0, c.d.scale = 1 / std::sqrt(double(dim)), c.base = 5;
           c.d.mask = option == 3 ? Mask::additive : option == 4 ? Mask::boolean : Mask::none, c.d.dropout = option == 5 ? 0.25 : 0;
           c.make(option == 2 ? Layout::qkv_slices : Layout::heads_first);
-          EXPECT_EQ(multiplies_pairs(c.d, tier, true), tier == IsaTier::avx512bf16);
+          EXPECT_EQ(multiplies_pairs(c.d, tier, true), has_bf16(tier));
           check(c, tier);
           if (HasFatalFailure()) return;
         }

@@ -6,8 +6,8 @@ namespace {
 
 TEST(AttentionDecode, MatchesDoubleForEveryLength) {
   const IsaTier best = isa_tier();
-  for (IsaTier tier : {IsaTier::sse4, IsaTier::avx2, IsaTier::avx512, IsaTier::avx512bf16, IsaTier::neon, IsaTier::sve}) {
-    const bool x86 = best <= IsaTier::avx512bf16;
+  for (IsaTier tier : {IsaTier::sse4, IsaTier::avx2, IsaTier::avx512, IsaTier::avx512bf16, IsaTier::amx, IsaTier::neon, IsaTier::sve}) {
+    const bool x86 = best <= IsaTier::amx;
     if (x86 ? tier > best : tier != best) continue;
     for (DType t : {DType::f32, DType::bf16, DType::f16})
       for (int64_t dim : {16, 32, 48, 64, 80, 128})

@@ -17,6 +17,7 @@ inline std::vector<IsaTier> tiers() {
   std::vector<IsaTier> all = {IsaTier::sse4};
   for (IsaTier tier : {IsaTier::avx2, IsaTier::avx512, IsaTier::avx512bf16})
     if (isa_tier() >= tier) all.push_back(tier);
+  if (has_bf16(isa_tier())) all.push_back(IsaTier::amx);  // simulated where the CPU has no matrix units
   return all;
 #else
   return {isa_tier()};

@@ -59,7 +59,8 @@ TEST(Ceilings, EveryFloatingTypeHasALoop) {
     EXPECT_TRUE(seen.emplace(kernel.dtype, kernel.way).second);
   }
   EXPECT_EQ(ceiling_kernels().fma.front().dtype, DType::f32);
-  EXPECT_EQ(seen.count({DType::bf16, "dot product"}), isa_tier() == IsaTier::avx512bf16 ? 1u : 0u);
+  EXPECT_EQ(seen.count({DType::bf16, "dot product"}), has_bf16(isa_tier()) ? 1u : 0u);
+  EXPECT_EQ(seen.count({DType::bf16, "matrix units"}), isa_tier() == IsaTier::amx ? 1u : 0u);
   ThreadTeam team({.threads = 1});
   for (DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     const Measured m = measure_fma(team, 0, dtype);

@@ -60,7 +60,7 @@ inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const 
   if (!is_float(result) || is_exact(n.op)) return {};
   const double eps = 0x1p-23;
   // 16-bit matrix units round the attention weights to the operands' dtype.
-  const bool rounds_weights = result != DType::f32 && (other_device() || (result == DType::bf16 && isa_tier() == IsaTier::avx512bf16));
+  const bool rounds_weights = result != DType::f32 && (other_device() || (result == DType::bf16 && has_bf16(isa_tier())));
   Tolerance t{result == DType::f32 ? 0 : spacing(result), smallest(result)};
   auto sum = [&](double length, double size) { t.absolute += 2 * eps * length * size; };
   // Terms added one after another: half a unit in the last place of every partial sum.

@@ -29,7 +29,7 @@ class FormatTrials : public testing::Test {
 };
 
 TEST_F(FormatTrials, AreRunOnceAndStored) {
-  const bool native = isa_tier() == IsaTier::avx512bf16;
+  const bool native = has_bf16(isa_tier());
   EXPECT_FALSE(try_formats(of_width(128), 4, team_, kRoom, Figures::kept).rates) << "nothing is known yet";
   const FormatTrial now = try_formats(of_width(128), 4, team_, kRoom, Figures::measured), later = try_formats(of_width(128), 4, team_, kRoom, Figures::kept);
   ASSERT_EQ(bool(now.rates), native);
@@ -55,20 +55,20 @@ TEST_F(FormatTrials, LastForTheProcessWithoutAStore) {
 TEST_F(FormatTrials, StayWithinTheAvailableMemory) {
   const FormatTrial trial = try_formats(of_width(192), 4, team_, 1000, Figures::measured);
   EXPECT_FALSE(trial.rates);
-  EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16);
+  EXPECT_EQ(trial.reason.empty(), !has_bf16(isa_tier()));
 }
 
 // One head as wide as a whole large model: the trial stays small.
 TEST_F(FormatTrials, SplitWideHeads) {
   GptConfig c = of_width(4096);
   c.heads = 1;
-  EXPECT_EQ(bool(try_formats(c, 1, team_, int64_t(200) << 20, Figures::measured).rates), isa_tier() == IsaTier::avx512bf16);
+  EXPECT_EQ(bool(try_formats(c, 1, team_, int64_t(200) << 20, Figures::measured).rates), has_bf16(isa_tier()));
 }
 
 TEST_F(FormatTrials, SkipNarrowLayers) {
   const FormatTrial trial = try_formats(of_width(64), 4, team_, kRoom, Figures::measured);
   EXPECT_FALSE(trial.rates);
-  EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16) << trial.reason;
+  EXPECT_EQ(trial.reason.empty(), !has_bf16(isa_tier())) << trial.reason;
 }
 
 }  // namespace

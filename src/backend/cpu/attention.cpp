@@ -159,7 +159,7 @@ class AttentionGrad final : public AttentionBase {
 }  // namespace
 
 bool multiplies_pairs(const AttentionDesc& desc, IsaTier tier, bool backward) {
-  if (tier != IsaTier::avx512bf16 || desc.dtype != DType::bf16 || desc.dim % 2 || desc.dim == 0) return false;
+  if (!has_bf16(tier) || desc.dtype != DType::bf16 || desc.dim % 2 || desc.dim == 0) return false;
   auto fits = [](const AttentionDesc::Strides& s) { return s[3] == 1 && s[2] % 2 == 0; };
   return fits(desc.q) && fits(desc.k) && fits(desc.v) && (!backward || (fits(desc.dout) && fits(desc.out)));
 }

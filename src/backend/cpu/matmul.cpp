@@ -102,7 +102,7 @@ struct Plan {
   int64_t col_block(int64_t i) const { return part_begin(col_tiles, col_blocks, i); }
   int64_t tile_cols(int64_t tile) const { return std::min(width, n - tile * width); }
   int64_t tile_width(int64_t tile) const { return ceil_div(tile_cols(tile), kernels->lanes) * kernels->lanes; }
-  int64_t depth_begin(int64_t i) const { return part_begin(k, depth_blocks, i); }
+  int64_t depth_begin(int64_t i) const { return std::min(k, part_begin(ceil_div(k, kernels->k_grain), depth_blocks, i) * kernels->k_grain); }
   int64_t k_elements(int64_t begin, int64_t size) const { return std::min(size * per_k, k_size - begin * per_k); }
 };
 
@@ -202,8 +202,10 @@ void plan_tiles(Plan& p) {
   p.width = int64_t(kernels.lanes) * kernels.tile_vectors;
   p.row_tiles = p.row_at.empty() ? ceil_div(p.m, kernels.tile_rows) : int64_t(p.row_at.size()) - 1;
   p.col_tiles = ceil_div(p.n, p.width);
-  p.depth_blocks = std::max<int64_t>(1, ceil_div(p.k, p.model.depth));
-  p.depth = ceil_div(p.k, p.depth_blocks);
+  const int64_t grain = kernels.k_grain, grains = ceil_div(p.k, grain);
+  const int64_t longest = kernels.depth ? std::min(kernels.depth, p.model.depth) : p.model.depth;
+  p.depth_blocks = std::max<int64_t>(1, ceil_div(grains, std::max<int64_t>(1, longest / grain)));
+  p.depth = std::min(p.k, ceil_div(grains, p.depth_blocks) * grain);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
 
   // Rows of A with contiguous K are rows of pairs if each row starts with a whole pair.
@@ -233,7 +235,7 @@ void plan_tiles(Plan& p) {
   p.band = choose_band(p);
 
   // An odd number of cache lines between rows spreads them over the sets of L1.
-  p.a_by_row = contiguous(p.a_k, p.k_size);
+  p.a_by_row = contiguous(p.a_k, p.k_size) || kernels.pack_rows;
   p.a_ld = p.a_by_row ? (ceil_div(p.depth, 16) | 1) * 16 : p.depth;
 
   // Chunks limit the size of the packed operands. B is packed when the column range changes, A for every chunk.
@@ -333,7 +335,9 @@ Depth depth_block(const Plan& p, int64_t kb) { return {p.depth_begin(kb), p.dept
 void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, Depth d, float* dst) {
   const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row, first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
   const int type = storage_index(p.a_type);
-  if (p.a_by_row) {
+  if (p.a_by_row && !contiguous(p.a_k, p.k_size)) {
+    p.kernels->pack_rows({a, p.a_m.map, p.a_k.map, row, first, rows, p.a_ld, d.size, dst, size});
+  } else if (p.a_by_row) {
     for (int64_t r = 0; r < rows; ++r) p.kernels->widen[type](element(a, p.a_type, p.a_m.map(row + r) + first), dst + r * p.a_ld, size);
   } else {
     p.kernels->pack[type]({a, p.a_m.map, p.a_k.map, row, first, rows, rows, d.size, dst, size});
@@ -362,7 +366,7 @@ float* shared_b(const Chunk& c, Worker& w, int64_t batch, int64_t kb, int64_t ti
 // An operand whose rows along K are contiguous is packed a few rows at a time, through all tiles: they are read in memory order, probably by the thread that
 // wrote them. Other operands are packed tile by tile.
 constexpr int64_t kSliceRows = 16;
-bool a_in_slices(const Plan& p) { return !p.a_by_row && contiguous(p.a_m, p.m); }
+bool a_in_slices(const Plan& p) { return !contiguous(p.a_k, p.k_size) && contiguous(p.a_m, p.m); }
 bool b_in_slices(const Plan& p) { return contiguous(p.b_n, p.n) && !contiguous(p.b_k, p.k_size); }
 int64_t slices(const Plan& p) { return p.depth_blocks * ceil_div(p.depth, kSliceRows); }
 int64_t a_pack_units(const Chunk& c) { return !c.pack_a ? 0 : a_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.row_tiles; }
@@ -395,7 +399,8 @@ void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
     } else {
       const std::byte* a = element(worker.at<std::byte>(c.bound->a), p.a_type, at.a);
       pack_unit(p, a_in_slices(p), i - b_units, c.row_tile, c.row_tiles, [&](int64_t tile, int64_t kb, Depth d) {
-        pack_rows_of_a(p, a, tile, d, shared_a(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * (p.row_begin(tile + 1) - p.row_begin(tile)));
+        const int64_t step = p.a_by_row ? 1 : p.row_begin(tile + 1) - p.row_begin(tile);
+        pack_rows_of_a(p, a, tile, d, shared_a(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * step);
       });
     }
   }
@@ -429,7 +434,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
     for (int64_t t = t0; t < t1; ++t) {
       const int64_t row = p.row_begin(t), rows = p.row_begin(t + 1) - row;
       TileArgs tile;
-      tile.k = depth;
+      tile.k = depth, tile.rows = rows;
       tile.add = kb > 0 || (p.accumulate && !p.strip);
       if (p.a_feed == Feed::direct) {
         tile.a_row = p.a_m.map.stride / p.per_k, tile.a_k = p.per_k == 2 ? 1 : p.a_k.map.stride;
@@ -462,7 +467,9 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
 }
 
 void run_tiles(const void* args, int64_t begin, int64_t end, Worker& worker) {
-  for (int64_t unit = begin; unit < end; ++unit) run_tile_unit(*static_cast<const Chunk*>(args), unit, worker);
+  const Chunk& chunk = *static_cast<const Chunk*>(args);
+  for (int64_t unit = begin; unit < end; ++unit) run_tile_unit(chunk, unit, worker);
+  if (const auto release = chunk.bound->plan.kernels->release) release();
 }
 
 void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
@@ -631,7 +638,7 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   }
   p.k_size = p.k;
   if (p.shape == Shape::tiles && p.a_type == DType::bf16 && p.b_type == DType::bf16)
-    if (const MatmulKernels* pairs = pair_kernels(tier)) p.kernels = pairs, p.per_k = 2, p.k = ceil_div(p.k, 2);
+    if (const MatmulKernels* pairs = unit_kernels(tier) ? unit_kernels(tier) : pair_kernels(tier)) p.kernels = pairs, p.per_k = 2, p.k = ceil_div(p.k, 2);
   for (size_t i = 0; i + 1 < d.row_blocks.size(); ++i) {
     const int64_t first = d.row_blocks[i], rows = d.row_blocks[i + 1] - first, tiles = ceil_div(rows, p.kernels->tile_rows);
     p.tile_at.push_back(int64_t(p.row_at.size()));

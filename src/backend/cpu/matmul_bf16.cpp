@@ -237,7 +237,7 @@ MatmulKernels make_table() {
 
 const MatmulKernels* pair_kernels(IsaTier tier) {
   static const MatmulKernels table = make_table();
-  return tier == IsaTier::avx512bf16 ? &table : nullptr;
+  return has_bf16(tier) ? &table : nullptr;
 }
 
 }  // namespace ridge::cpu

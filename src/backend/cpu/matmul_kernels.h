@@ -29,6 +29,7 @@ struct TileArgs {
   const int64_t* stretch_at = nullptr;
   int64_t stretches = 1;
   int64_t cols = 0;  // live columns, at most vectors * lanes
+  int64_t rows = 0;  // live rows, which the function implies unless it is for matrix units
   bool add = false;  // add to C
 };
 using TileFn = void (*)(const TileArgs&);
@@ -57,7 +58,7 @@ struct SmallArgs {
 };
 using SmallFn = void (*)(const SmallArgs&);
 
-inline constexpr int kMaxTileRows = 14, kMaxTileVectors = 3;
+inline constexpr int kMaxTileRows = 32, kMaxTileVectors = 3;
 
 // Storage types, in the order f32, bf16, f16.
 inline constexpr int kStorageTypes = 3;
@@ -69,9 +70,12 @@ struct MatmulKernels {
   int tile_vectors = 0;     // vectors across a full tile
   int narrow_rows = 0;      // rows in a tile of at most two vectors, which leaves registers for more
   int flops_per_cycle = 0;  // peak of a typical core
+  int64_t depth = 0;        // longest K block for these tiles; 0: the model's
+  int64_t k_grain = 1;      // steps along K that K blocks are a multiple of
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   PackFn pack[kStorageTypes] = {};
+  PackFn pack_rows = nullptr;                                                 // of bf16, if tiles read A by rows only: as [rows][width], K along rows
   PackFn pack_bytes = nullptr;                                                // of u8
   SmallFn by_row = nullptr;                                                   // B as [k][n], f32
   SmallFn by_dot[kStorageTypes] = {};                                         // B as [n][k]
@@ -81,11 +85,14 @@ struct MatmulKernels {
   void (*add)(const float* src, float* dst, int64_t n) = nullptr;
   // Rounds n pairs of f32 to pairs of bf16; a null `second` stands for zeros. Only in tables for pairs.
   void (*join)(const float* first, const float* second, float* dst, int64_t n) = nullptr;
+  void (*release)() = nullptr;  // called by a thread when its tiles are done; may be null
 };
 
 const MatmulKernels& matmul_kernels(IsaTier tier);
 // For products of two bf16 operands with a native dot product; null if the tier has none. An element is a pair of neighbours along K.
 const MatmulKernels* pair_kernels(IsaTier tier);
+// The same on matrix units, which take A by rows; null if the tier has none. On a CPU without them (tests only) they are simulated.
+const MatmulKernels* unit_kernels(IsaTier tier);
 
 // The parameters for choosing block sizes. They are constants, so that the order of sums depends only on the shape and the instruction tier.
 struct MatmulModel {
