@@ -51,11 +51,29 @@ std::string counted(int64_t count, std::string_view noun) { return fmt::format("
 
 double without_nan_sign(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
+std::string figure_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  const double size = std::abs(value);
+  if (size > 0 && size < 0.01) return fmt::format("{:#.3g}", value);
+  return size < 1e4 ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
+}
+
 namespace {
 
 int columns(const CodePoint& c) { return c.value == kNotUtf8 ? 1 : is_mark(c.value) ? 0 : is_wide(c.value) ? 2 : 1; }
 
 }  // namespace
+
+std::string listed(std::span<const std::string> names, int width) {
+  std::string all, shown;
+  size_t fit = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    all += (i ? ", " : "") + names[i];
+    if (i == 0 || display_width(all) <= width) shown = all, fit = i + 1;
+  }
+  return fit < names.size() && display_width(all) > width ? fmt::format("{} and {} more", cut(shown, width), names.size() - fit) : all;
+}
 
 int display_width(std::string_view text) {
   int width = 0;

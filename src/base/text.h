@@ -14,6 +14,12 @@ std::string size_text(int64_t bytes);              // "14.8 GiB", "1.5 MiB", "51
 std::string grouped(int64_t count);                         // "1,234,567"
 std::string counted(int64_t count, std::string_view noun);  // "1 step", "2 steps", "1,000 steps"
 
+// A loss or score: "2.3456", below 0.01 with three significant digits ("0.00432", "4.30e-06"), from 10,000 as "1.235e+04"; "nan", "inf", "-inf".
+std::string figure_text(double value);
+
+// "a, b, c"; of names that take more than `width` columns, the first ones and how many more there are: "a, b and 48 more".
+std::string listed(std::span<const std::string> names, int width = 100);
+
 // For printed numbers: drops the meaningless sign of a NaN, which would print as "-nan".
 double without_nan_sign(double value);
 

@@ -94,9 +94,9 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     bool last = i == steps;
     if (tty && (i % 10 == 0 || last))
-      fmt::print("\r\033[Kstep {:4}/{}  loss {:.4f}  {:.2f} ms/step  {}", i, steps, r.loss, seconds * 1e3 / double(i), sparkline(history));
+      fmt::print("\r\033[Kstep {:4}/{}  loss {}  {:.2f} ms/step  {}", i, steps, figure_text(r.loss), seconds * 1e3 / double(i), sparkline(history));
     else if (!tty && (i == 1 || i % std::max<int64_t>(steps / 5, 1) == 0))
-      fmt::print("step {:4}/{}  loss {:.4f}  {:.2f} ms/step\n", i, steps, r.loss, seconds * 1e3 / double(i));
+      fmt::print("step {:4}/{}  loss {}  {:.2f} ms/step\n", i, steps, figure_text(r.loss), seconds * 1e3 / double(i));
     if (tty) std::fflush(stdout);
   }
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

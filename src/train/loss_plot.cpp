@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/svg.h"
+#include "base/text.h"
 #include "io/atomic_file.h"
 #include "train/train_text.h"
 
@@ -155,8 +156,8 @@ std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& 
   if (band.empty()) return series.name + ": none";
   const auto best = std::min_element(band.begin(), band.end(), [&](const BandPoint& a, const BandPoint& b) { return panel.score.better(a.mean, b.mean); });
   const BandPoint& named = panel.names_last ? band.back() : *best;
-  std::string text = fmt::format("{}: {} {:.4f}", series.name, panel.names_last ? "last" : "best", named.mean);
-  if (named.error > 0) text += fmt::format(" ± {:.4f} ({} runs)", named.error, series.curves.size());
+  std::string text = fmt::format("{}: {} {}", series.name, panel.names_last ? "last" : "best", figure_text(named.mean));
+  if (named.error > 0) text += fmt::format(" ± {} ({} runs)", figure_text(named.error), series.curves.size());
   return text;
 }
 

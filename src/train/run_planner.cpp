@@ -121,8 +121,8 @@ void RunPlanner::refuse_reached_target(int64_t steps, const char* key, double ta
 
 void RunPlanner::fail_at_target(const char* key, double target) const {
   const Score& score = earlier_->score;
-  fail(ErrorCode::usage, "[resume] the run in {0} has reached its target: validation {1} {2:.4f}, {3}={4}; to continue, set a {5} one or {3}=none",
-       o_.folder.string(), score.name, earlier_->final_score.value_or(0), key, target, score.higher_is_better ? "higher" : "lower");
+  fail(ErrorCode::usage, "[resume] the run in {0} has reached its target: validation {1} {2}, {3}={4}; to continue, set a {5} one or {3}=none",
+       o_.folder.string(), score.name, figure_text(earlier_->final_score.value_or(0)), key, target, score.higher_is_better ? "higher" : "lower");
 }
 
 bool RunPlanner::is_set_now(const char* key) const {

@@ -21,7 +21,7 @@ std::string padded(const std::string& text, int width, bool right) {
 std::string loss_cell(const RunGroup& group, std::optional<double> ExperimentRun::*what) {
   const MeanError m = mean_error(group.values(what));
   if (m.count == 0) return "-";
-  return m.count == 1 ? fmt::format("{:.4f}", m.mean) : fmt::format("{:.4f} ± {:.4f}", m.mean, m.error);
+  return m.count == 1 ? figure_text(m.mean) : fmt::format("{} ± {}", figure_text(m.mean), figure_text(m.error));
 }
 
 // "finished", or "2/3 finished" if its seeds ended differently

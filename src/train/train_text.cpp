@@ -26,12 +26,6 @@ std::string repeated(std::string_view sign, int count) {
 std::string bold(std::string_view text, const TerminalStyle& style) { return style.colour ? fmt::format("\033[1m{}\033[0m", text) : std::string(text); }
 std::string faint(std::string_view text, const TerminalStyle& style) { return style.colour ? fmt::format("\033[2m{}\033[0m", text) : std::string(text); }
 
-std::string number_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return std::abs(value) < 1e4 ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
-}
-
 // A model far too large for its machine may need years, which is worth showing.
 std::string days_text(double seconds) {
   constexpr double kYear = 365.25 * 86400;
@@ -122,7 +116,7 @@ void add_times(Sections& out, const RunSummary& s, const TerminalStyle& style) {
 
 void add_curve(Sections& out, std::span<const double> curve, int decimals, const TerminalStyle& style) {
   if (curve.size() < 2) return;
-  auto text = [&](double value) { return decimals < 4 ? fmt::format("{:.{}f}", value, decimals) : number_text(value); };
+  auto text = [&](double value) { return decimals < 4 ? fmt::format("{:.{}f}", value, decimals) : figure_text(value); };
   const std::string from = text(curve.front()), to = text(curve.back());
   const int room = style.width - Sections::kIndent - display_width(from) - display_width(to) - 2;
   out.raw("", fmt::format("{} {} {}", from, sparkline(curve, std::min(room, 64)), to));
@@ -147,15 +141,15 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
   }
   for (const std::string& line : s.results) out.raw(&line == s.results.data() ? "result" : "", line);
   const size_t mean_of = std::min<size_t>(size_t(std::max<int64_t>(o.steps, 0)), kMeanSteps);
-  std::string line = fmt::format("train {} ({}first {})", number_text(o.final_train_loss),
-                                 mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", number_text(o.first_loss));
+  std::string line = fmt::format("train {} ({}first {})", figure_text(o.final_train_loss),
+                                 mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", figure_text(o.first_loss));
   const bool current = o.validated_step == o.steps || (o.validated_step < 0 && !o.resumed);
   const std::string when = current ? "the end" : o.validated_step < 0 ? "the last validation" : "step " + grouped(o.validated_step);
   if (o.best_score && !o.score.is_loss())
     out.add("score", fmt::format("validation {} {} at step {}, the {} of all; {} at {}", o.score.name, score_text(o.score, *o.best_score), grouped(o.best_step),
                                  o.score.higher_is_better ? "highest" : "lowest", score_text(o.score, o.final_score.value_or(NAN)), when));
   if (o.best_val_loss)
-    line = fmt::format("validation {} at {}step {}, {}", number_text(*o.best_val_loss), o.score.is_loss() ? "" : fmt::format("the best {}, ", o.score.name),
+    line = fmt::format("validation {} at {}step {}, {}", figure_text(*o.best_val_loss), o.score.is_loss() ? "" : fmt::format("the best {}, ", o.score.name),
                        grouped(o.best_step), line);
   out.add("loss", line);
   add_curve(out, losses, 4, style);
@@ -206,7 +200,7 @@ std::string count_text(double count) {
 }
 
 std::string score_text(const Score& score, double value) {
-  return score.unit.empty() ? number_text(value) : fmt::format("{} {}", number_text(value), score.unit);
+  return score.unit.empty() ? figure_text(value) : fmt::format("{} {}", figure_text(value), score.unit);
 }
 
 std::string decision_table(std::span<const Decision> decisions, const TerminalStyle& style) {
@@ -279,7 +273,8 @@ double scalar_of(const Progress& p, std::string_view name) {
 }
 
 std::string short_number(double value, int decimals) {
-  return std::isnan(value) ? "none" : fmt::format("{:.{}f}", value, std::abs(value) < 1000 ? decimals : 0);
+  if (std::isnan(value)) return "none";
+  return decimals >= 4 && std::abs(value) < 1000 ? figure_text(value) : fmt::format("{:.{}f}", value, std::abs(value) < 1000 ? decimals : 0);
 }
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
@@ -392,7 +387,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
   const std::string steps = fmt::format("{}", p.steps);
   std::vector<Field> fields = {
       {fmt::format("step {:>{}}/{}", p.step, steps.size(), steps), 0},
-      {p.applied ? fmt::format("loss {}", number_text(p.loss)) : "loss: skipped", 1},
+      {p.applied ? fmt::format("loss {}", figure_text(p.loss)) : "loss: skipped", 1},
       {fmt::format("norm {:.3g}", without_nan_sign(p.gradient_norm)), 7},
       {fmt::format("lr {:.2e}", p.lr), 8},
       {p.wall_ms > 0 ? fmt::format("{:.{}f} ms/step", p.wall_ms,
@@ -409,17 +404,17 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
   };
   // Named scalars follow the loss and are dropped first if space is short.
   for (size_t i = 0; i < p.scalar_names.size(); ++i)
-    fields.insert(fields.begin() + 2 + long(i), {fmt::format("{} {}", p.scalar_names[i], number_text(p.scalars[i])), 10 + int(i)});
+    fields.insert(fields.begin() + 2 + long(i), {fmt::format("{} {}", p.scalar_names[i], figure_text(p.scalars[i])), 10 + int(i)});
   return fitted(std::move(fields), losses, width);
 }
 
 std::string plain_line(const Progress& p, std::string_view unit, const LiveNotes& notes) {
   if (is_agent_unit(unit)) return agent_plain_line(p, notes);
-  std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, number_text(p.loss), p.ms,
+  std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, figure_text(p.loss), p.ms,
                                  without_nan_sign(p.gradient_norm), p.lr, p.tokens_s, unit);
   if (p.roof > 0) line += p.roof <= 1 ? fmt::format(", roof {:.1f} %", 100 * p.roof) : ", " + roof_text(p.roof, p.roof_others);
   if (p.resident_bytes > 0) line += ", memory " + memory_text(p);
-  for (size_t i = 0; i < p.scalar_names.size(); ++i) line += fmt::format(", {} {}", p.scalar_names[i], number_text(p.scalars[i]));
+  for (size_t i = 0; i < p.scalar_names.size(); ++i) line += fmt::format(", {} {}", p.scalar_names[i], figure_text(p.scalars[i]));
   if (p.loss_scale != 1) line += fmt::format(", scale {:.0f}", p.loss_scale);
   if (!p.applied) line += ", skipped";
   if (p.steps > p.step) line += ", ETA " + clock_text(p.eta_s);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "train/score_json.h"
 
 namespace ridge {
@@ -79,7 +80,7 @@ void TerminalView::end(const RunSummary& summary) {
     const Outcome& o = summary.outcome;
     if (o.best_score && !o.score.is_loss()) text += fmt::format("\nBest validation {}: {}", o.score.name, score_text(o.score, *o.best_score));
     const std::string loss = o.score.is_loss() ? "Best validation loss" : fmt::format("Validation loss at the best {}", o.score.name);
-    if (o.best_val_loss) text += fmt::format("\n{}: {:.4f}", loss, *o.best_val_loss);
+    if (o.best_val_loss) text += fmt::format("\n{}: {}", loss, figure_text(*o.best_val_loss));
     text += fmt::format("\nTotal train time: {:.2f} mins\n", o.seconds / 60);
     if (summary.sampled_tokens_s > 0) text += fmt::format("Average tokens per second: {:.2f}\n", summary.sampled_tokens_s);
   }
@@ -115,8 +116,8 @@ void TerminalView::on_validation(const ValidationResult& r) {
   if (is_agent_unit(unit_))
     line += "evaluation: ";
   else if (losses_ > 0)
-    line += fmt::format("train loss {:.4f}, ", loss_sum_ / double(losses_));
-  if (r.has_loss()) line += fmt::format("val loss {:.4f}{}", r.loss, r.scalar_names.empty() ? "" : ", ");
+    line += fmt::format("train loss {}, ", figure_text(loss_sum_ / double(losses_)));
+  if (r.has_loss()) line += fmt::format("val loss {}{}", figure_text(r.loss), r.scalar_names.empty() ? "" : ", ");
   for (size_t i = 0; i < r.scalar_names.size(); ++i)
     if (is_agent_unit(unit_))
       line += fmt::format("{}{} {:.{}f}", i ? ", " : "", r.scalar_names[i], r.scalars[i], r.scalar_names[i] == r.score.name ? 2 : 0);

@@ -242,14 +242,14 @@ class Run {
     if (!current.validation_data.empty()) state_.validation_data = current.validation_data;
     const bool other_number = found.validation_samples && found.validation_samples != state_.validation_samples;
     if (state_.best_score && (other_number || (!found.validation_data.empty() && found.validation_data != state_.validation_data))) {
-      notice(fmt::format("validation is now on {}: the best {} so far, {:.4f} at step {}, no longer counts",
+      notice(fmt::format("validation is now on {}: the best {} so far, {} at step {}, no longer counts",
                          other_number ? fmt::format("{} and was on {}", counted(state_.validation_samples, "sample"), found.validation_samples) : "other data",
-                         found.score.name, *state_.best_score, state_.best_step));
+                         found.score.name, figure_text(*state_.best_score), state_.best_step));
       state_.forget_validations();
     }
     if (state_.best_score && found.score != task_.score) {
-      notice(fmt::format("validations are now scored by {} and were by {}: the best so far, {:.4f} at step {}, no longer counts", task_.score.name,
-                         found.score.name, *state_.best_score, state_.best_step));
+      notice(fmt::format("validations are now scored by {} and were by {}: the best so far, {} at step {}, no longer counts", task_.score.name,
+                         found.score.name, figure_text(*state_.best_score), state_.best_step));
       state_.forget_validations();
     }
     guards_.restore(state_.skipped, state_.roll_backs, state_.strikes);
@@ -550,7 +550,7 @@ class Run {
 
   void check_target() {
     if (o_.target && feed_.may_end() && state_.final_score && task_.score.reaches(*state_.final_score, *o_.target))
-      end(Outcome::End::target, fmt::format("validation {} {:.4f} has reached the target of {}", task_.score.name, *state_.final_score, *o_.target));
+      end(Outcome::End::target, fmt::format("validation {} {} has reached the target of {}", task_.score.name, figure_text(*state_.final_score), *o_.target));
   }
 
   // Evaluates all validation data; empty: interrupted by a signal.

@@ -99,6 +99,26 @@ TEST(Sparkline, ScalesFromLowestToHighest) {
   for (int most : {0, 1, 5, 7, 100}) EXPECT_EQ(display_width(sparkline(std::vector<double>(33, 1.5), most)), std::min(most, 33));
 }
 
+TEST(Listed, CountsWhatDoesNotFit) {
+  EXPECT_EQ(listed(std::vector<std::string>{}), "");
+  EXPECT_EQ(listed(std::vector<std::string>{"a", "b"}), "a, b");
+  EXPECT_EQ(listed(std::vector<std::string>{"abc", "def", "ghi"}, 8), "abc, def and 1 more");
+  EXPECT_EQ(listed(std::vector<std::string>{"abc", "def", "ghi"}, 13), "abc, def, ghi");
+  EXPECT_EQ(listed(std::vector<std::string>{"abcdefgh", "i"}, 4), "abc… and 1 more");
+}
+
+TEST(FigureText, KeepsThreeDigitsOfASmallLoss) {
+  EXPECT_EQ(figure_text(2.34561), "2.3456");
+  EXPECT_EQ(figure_text(0), "0.0000");
+  EXPECT_EQ(figure_text(0.01), "0.0100");
+  EXPECT_EQ(figure_text(0.004321), "0.00432");
+  EXPECT_EQ(figure_text(4.3e-6), "4.30e-06");
+  EXPECT_EQ(figure_text(-4.3e-6), "-4.30e-06");
+  EXPECT_EQ(figure_text(12345), "1.234e+04");
+  EXPECT_EQ(figure_text(-std::numeric_limits<double>::quiet_NaN()), "nan");
+  EXPECT_EQ(figure_text(-std::numeric_limits<double>::infinity()), "-inf");
+}
+
 TEST(Counted, UsesSingularAndPlural) {
   EXPECT_EQ(counted(0, "step"), "0 steps");
   EXPECT_EQ(counted(1, "step"), "1 step");

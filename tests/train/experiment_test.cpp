@@ -113,6 +113,17 @@ TEST(Experiment, FiguresOnTestDataAreInMeansAndTable) {
   EXPECT_EQ(run_table(group_seeds({without}), 200).find("test"), std::string::npos) << "other models have no such column";
 }
 
+TEST(Experiment, SmallLossesKeepTheirDigitsInAlignedColumns) {
+  ExperimentRun a, b;
+  a.folder = "a", a.final_train_loss = 4.3e-6, a.best_val_loss = 0.25;
+  b.folder = "b", b.final_train_loss = 0.5, b.best_val_loss = 2.1e-7;
+  const std::string table = run_table(group_seeds({a, b}), 200);
+  EXPECT_NE(table.find("  4.30e-06         0.2500  "), std::string::npos) << table;
+  EXPECT_NE(table.find("    0.5000       2.10e-07  "), std::string::npos) << table;
+  b.folder = "a/seed_2", a.folder = "a/seed_1";
+  EXPECT_NE(run_table(group_seeds({a, a}), 200).find("4.30e-06 ± 0.0000"), std::string::npos) << run_table(group_seeds({a, a}), 200);
+}
+
 TEST(Experiment, FinalInfoHasMeansAndErrors) {
   ExperimentRun a, b, c;
   a.dataset = b.dataset = "shakespeare_char", c.dataset = "enwik8";

@@ -108,6 +108,19 @@ TEST(LiveLine, HandlesUnknownValues) {
   EXPECT_NE(live_line(p, {}, "tokens", 100).find("skipped"), std::string::npos);
 }
 
+TEST(TrainText, KeepsTheDigitsOfASmallLoss) {
+  Progress p = some_progress();
+  p.loss = 4.3e-6;
+  EXPECT_NE(live_line(p, {}, "sequences", 200).find("loss 4.30e-06  "), std::string::npos);
+  EXPECT_TRUE(plain_line(p, "sequences").starts_with("iter 1200: loss 4.30e-06, time"));
+  RunSummary s = some_summary();
+  s.outcome.best_val_loss = 2.11e-5, s.outcome.final_train_loss = 4.3e-6, s.nats_per_character = 0;
+  const std::string text = summary_text(s, std::vector<double>{1.5, 4.3e-6}, {100, false});
+  for (const char* part : {"validation 2.11e-05 at step 1,900", "train 4.30e-06 ", "first 4.1744", "1.5000 █▁ 4.30e-06"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(score_text({}, 4.3e-6), "4.30e-06");
+}
+
 TEST(PlainLine, MatchesNanoGptsFormat) {
   const std::string line = plain_line(some_progress(), "tokens");
   EXPECT_TRUE(line.starts_with("iter 1200: loss 1.2346, time 23.71ms")) << line;

@@ -45,6 +45,19 @@ Progress at_step(int64_t step, int64_t steps, double ms) {
   return p;
 }
 
+TEST(TerminalView, KeepsTheDigitsOfASmallLoss) {
+  FakeTerminal t;
+  TerminalView view(t.screen(false));
+  Progress p = at_step(1, 10, 1);
+  p.loss = 4.3e-6;
+  view.on_step(p), view.on_validation({1, 2.1e-6, true, 0.1});
+  RunSummary summary;
+  summary.outcome.best_val_loss = 2.1e-6;
+  view.end(summary);
+  for (const char* line : {"step 1: train loss 4.30e-06, val loss 2.10e-06, the best so far", "Best validation loss: 2.10e-06"})
+    EXPECT_NE(std::find(t.lines.begin(), t.lines.end(), line), t.lines.end()) << line;
+}
+
 TEST(TerminalView, RedrawsAtMostTwiceASecond) {
   FakeTerminal t;
   TerminalView view(t.screen(true));

@@ -93,12 +93,12 @@ void print_evaluation(const nlohmann::ordered_json& j, int64_t block, const std:
   fmt::print("{:<12}{}, {}: {}\n", "device", j["device"].get<std::string>(), j["precision"].get<std::string>(), why);
   fmt::print("{:<12}{}, {}: {} of {} tokens\n", "data", j["data"].get<std::string>(), j["split"].get<std::string>(),
              counted(j["windows"].get<int64_t>(), "window"), block);
-  fmt::print("{:<12}{:.4f} nats/token\n", "loss", number("loss"));
+  fmt::print("{:<12}{} nats/token\n", "loss", figure_text(number("loss")));
   fmt::print("{:<12}{:.3f}\n", "perplexity", number("perplexity"));
   if (j.contains("bits_per_byte")) {
-    fmt::print("{:<12}{:.4f} bits/byte\n", "", number("bits_per_byte"));
-    fmt::print("{:<12}{:.4f} nats/character", "", number("nats_per_character"));
-    if (j.contains("possible_nats_per_character")) fmt::print(", possible {:.4f}", number("possible_nats_per_character"));
+    fmt::print("{:<12}{} bits/byte\n", "", figure_text(number("bits_per_byte")));
+    fmt::print("{:<12}{} nats/character", "", figure_text(number("nats_per_character")));
+    if (j.contains("possible_nats_per_character")) fmt::print(", possible {}", figure_text(number("possible_nats_per_character")));
     fmt::print("\n");
   }
   fmt::print("{:<12}{:.2f} s, {:.0f} tokens/s\n", "time", number("seconds"), number("tokens_s"));
