@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/permutation.h"
 
 namespace ridge {
@@ -233,6 +234,18 @@ std::string_view name(SeriesPart part) {
 
 bool SeriesForm::feeds_back() const {
   return std::any_of(feedback.begin(), feedback.end(), [](int64_t i) { return i >= 0; });
+}
+
+std::string SeriesForm::about() const {
+  std::string all;
+  for (const std::string& name : outputs) all += (all.empty() ? "" : ", ") + name;
+  return what.starts_with(all) ? listed(outputs) + what.substr(all.size()) : what;
+}
+
+std::vector<std::string> SeriesForm::named(const std::vector<size_t>& numbers) const {
+  std::vector<std::string> names;
+  for (const size_t i : numbers) names.push_back(inputs[i]);
+  return names;
 }
 
 std::vector<size_t> SeriesForm::given() const {

@@ -27,7 +27,9 @@ struct SeriesForm {
   bool dates = false;                 // times are dates
   std::vector<int64_t> masks = {};    // for each input the input that says whether its value is known; -1, or empty: none
   bool feeds_back() const;            // some output predicts an input
+  std::string about() const;          // `what` for people: of many columns, the first ones and their number
   std::vector<size_t> given() const;  // inputs that are neither predicted nor masks: a forecast must get them from elsewhere
+  std::vector<std::string> named(const std::vector<size_t>& numbers) const;  // the names of these inputs
 };
 
 // One sequence in the caller's memory. Steps beyond its end are 0 and have no target.

@@ -17,7 +17,7 @@ std::vector<double> round_ticks(double low, double high, int count) {
   const double rough = (high - low) / count, power = std::pow(10.0, std::floor(std::log10(rough))), part = rough / power;
   const double step = power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
   std::vector<double> ticks;
-  for (double tick = std::ceil(low / step); tick * step <= high + 1e-9 * step && ticks.size() < 20; ++tick) ticks.push_back(tick * step);
+  for (double tick = std::ceil(low / step); tick * step <= high + 1e-9 * step && ticks.size() < 20; ++tick) ticks.push_back(tick * step + 0.0);
   return ticks;
 }
 
@@ -27,11 +27,12 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
                        const std::function<std::string(double)>& time_text, std::optional<double> free_from) {
   using namespace svg;
   constexpr double kWide = 960, kHeader = 76, kPanel = 200, kMarginLeft = 72, kMarginRight = 28, kInner = 140;
-  constexpr size_t kDots = 120;  // more would cover the curves
-  panels = panels.first(std::min<size_t>(panels.size(), 6));
-  Picture picture(kWide, kHeader + kPanel * double(panels.size()), title, subtitle);
+  constexpr size_t kDots = 120, kPanels = 6;  // dots: more would cover the curves
+  const std::string shown = panels.size() > kPanels ? fmt::format("the first {} of {} columns; {}", kPanels, panels.size(), subtitle) : subtitle;
+  panels = panels.first(std::min(panels.size(), kPanels));
+  Picture picture(kWide, kHeader + kPanel * double(panels.size()), title, shown);
   picture.text({24, 34}, fit(title, kWide - 330, 20, true), {.size = 20, .bold = true});
-  picture.text({24, 58}, fit(subtitle, kWide - 48, 13), {.size = 13, .ink = Ink::muted});
+  picture.text({24, 58}, fit(shown, kWide - 48, 13), {.size = 13, .ink = Ink::muted});
   auto legend = [&](double x, Ink ink, std::string_view word, std::string_view dashes) {
     picture.line({x, 29}, {x + 28, 29}, {.stroke = ink, .width = 2, .dashes = dashes});
     picture.text({x + 36, 34}, word, {.size = 13});
@@ -102,10 +103,46 @@ void add_step(std::vector<SeriesPanel>& panels, const Series& series, const Seri
   }
 }
 
-std::vector<std::string> confusion_table(const std::vector<std::string>& classes, std::span<const int64_t> counts) {
-  constexpr size_t kShown = 12;
+namespace {
+
+// A row per class instead of a column: how often it is right, and what else is said most often. The classes with the most mistakes, if there are many.
+std::vector<std::string> mistakes_table(const std::vector<std::string>& classes, std::span<const int64_t> counts) {
+  constexpr size_t kRows = 12;
   const size_t n = classes.size();
-  if (n > kShown) return {};
+  struct Row {
+    size_t truth, other;
+    int64_t right, all;
+  };
+  std::vector<Row> rows;
+  for (size_t i = 0; i < n; ++i) {
+    Row row{i, i == 0 ? 1u : 0u, counts[i * n + i], 0};
+    for (size_t j = 0; j < n; ++j) {
+      row.all += counts[i * n + j];
+      if (j != i && counts[i * n + j] > counts[i * n + row.other]) row.other = j;
+    }
+    rows.push_back(row);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.all - a.right > b.all - b.right; });
+  rows.resize(std::min(n, kRows));
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.truth < b.truth; });
+  auto name = [&](size_t c) { return cut(printable(classes[c]), 16); };
+  std::vector<std::string> out = {"truth               right        of  else most often"};
+  for (const Row& row : rows) {
+    const int64_t wrong = counts[row.truth * n + row.other];
+    const std::string truth = name(row.truth);
+    out.push_back(fmt::format("{}{} {:>8}  {:>8}{}", truth, std::string(size_t(16 - display_width(truth)), ' '), row.right, row.all,
+                              wrong > 0 ? fmt::format("  {} ({})", name(row.other), wrong) : ""));
+  }
+  if (n > kRows) out.push_back(fmt::format("and {} more classes with fewer mistakes; ridge eval --json has the whole table", n - kRows));
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> confusion_table(const std::vector<std::string>& classes, std::span<const int64_t> counts) {
+  constexpr size_t kColumns = 6;  // more do not fit a terminal
+  const size_t n = classes.size();
+  if (n > kColumns) return mistakes_table(classes, counts);
   std::vector<std::string> out = {fmt::format("{:<12}", "truth \\ said")};
   for (const std::string& name : classes) out[0] += fmt::format(" {:>8}", cut(name, 8));
   for (size_t i = 0; i < n; ++i) {

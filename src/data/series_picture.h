@@ -23,7 +23,8 @@ void add_step(std::vector<SeriesPanel>& panels, const Series& series, const Seri
 std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels,
                        const std::function<std::string(double)>& time_text, std::optional<double> free_from = {});
 
-// Lines of text, one per true class, with how often each class was predicted: `counts` [classes, classes]. Empty for more than 12 classes.
+// Lines of text, one per true class, with how often each class was predicted: `counts` [classes, classes]. Of more than 6 classes, how often each was right
+// and what it was mostly taken for, for the 12 with the most mistakes.
 std::vector<std::string> confusion_table(const std::vector<std::string>& classes, std::span<const int64_t> counts);
 
 }  // namespace ridge

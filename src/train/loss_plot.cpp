@@ -62,7 +62,7 @@ std::vector<double> ticks(double low, double high, int wanted) {
   const double rough = (high - low) / wanted, power = std::pow(10, std::floor(std::log10(rough)));
   const double step = power * (rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10);
   std::vector<double> out;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) out.push_back(i * step);
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) out.push_back(i * step + 0.0);  // + 0: never -0
   return out;
 }
 

@@ -139,7 +139,10 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
     if (s.possible) line += fmt::format(", possible {:.3f}: {:.0f} %", *s.possible, 100 * *s.possible / s.nats_per_character);
     out.add("result", fmt::format("{}; {:.3f} bits/char", line, s.nats_per_character / std::numbers::ln2));
   }
-  for (const std::string& line : s.results) out.raw(&line == s.results.data() ? "result" : "", line);
+  for (const std::string& line : s.results) {  // rows of a table keep their blanks where they fit
+    const std::string_view head = &line == s.results.data() ? "result" : "";
+    Sections::kIndent + display_width(line) <= style.width ? out.raw(head, line) : out.add(head, line);
+  }
   const size_t mean_of = std::min<size_t>(size_t(std::max<int64_t>(o.steps, 0)), kMeanSteps);
   std::string line = fmt::format("train {} ({}first {})", figure_text(o.final_train_loss),
                                  mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", figure_text(o.first_loss));

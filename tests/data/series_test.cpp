@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/text.h"
 #include "data/series_picture.h"
 #include "machine/expect_error.h"
 
@@ -180,7 +181,42 @@ TEST(SeriesBatches, AreAPermutationThatDependsOnTheSeed) {
 TEST(ConfusionTable, HasARowPerTrueClass) {
   EXPECT_EQ(confusion_table({"low", "a longer name"}, std::vector<int64_t>{3, 1, 0, 4}),
             (std::vector<std::string>{"truth \\ said      low a longe…", "low                 3        1", "a longer na…        0        4"}));
-  EXPECT_TRUE(confusion_table(std::vector<std::string>(13, "c"), std::vector<int64_t>(169)).empty()) << "too wide for a terminal";
+}
+
+// Many classes are rows of a fixed width: a column for each would not fit a terminal.
+TEST(ConfusionTable, OfManyClassesNamesTheMistakes) {
+  std::vector<std::string> classes;
+  for (int i = 0; i < 7; ++i) classes.push_back(fmt::format("class{}", i));
+  std::vector<int64_t> counts(49, 0);
+  for (size_t i = 0; i < 7; ++i) counts[i * 7 + i] = int64_t(10 * i);
+  counts[2 * 7 + 5] = 4, counts[2 * 7 + 1] = 3;
+  const std::vector<std::string> lines = confusion_table(classes, counts);
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[3], "class2                 20        27  class5 (4)");
+  EXPECT_EQ(lines[7], "class6                 60        60");
+  std::vector<std::string> many(20, "a class with quite a long name");
+  std::vector<int64_t> wrong(400, 0);
+  for (size_t i = 0; i < 20; ++i) wrong[i * 20 + (i + 1) % 20] = i == 19 ? 1000 : int64_t(i);
+  const std::vector<std::string> most = confusion_table(many, wrong);
+  ASSERT_EQ(most.size(), 14u);
+  EXPECT_NE(most[12].find("(1000)"), std::string::npos) << most[12];
+  EXPECT_EQ(most[13], "and 8 more classes with fewer mistakes; ridge eval --json has the whole table");
+  for (const std::string& line : most) EXPECT_LE(display_width(line), 80) << line;
+}
+
+// Many columns: a forecast is described by the first ones and their number, and a picture says which it shows.
+TEST(SeriesForm, AboutManyColumnsIsShort) {
+  SeriesForm f;
+  for (int i = 0; i < 60; ++i) f.outputs.push_back(fmt::format("column{}", i)), f.what += (i ? ", " : "") + f.outputs.back();
+  f.what += " 1 step ahead";
+  EXPECT_EQ(f.about(), "column0, column1, column2, column3, column4, column5, column6, column7, column8, column9, column10 and 49 more 1 step ahead");
+  f.outputs = {"a", "b"}, f.what = "a, b 3 steps ahead";
+  EXPECT_EQ(f.about(), f.what);
+  const std::vector<SeriesPanel> panels(8, SeriesPanel{"a", {0, 1, 2}, {-0.05, 0.5, 1}, {-0.05, 0.5, 1}});
+  const std::string picture = series_svg("t", "s", panels, {});
+  EXPECT_NE(picture.find("the first 6 of 8 columns; s"), std::string::npos);
+  EXPECT_EQ(picture.find(">-0<"), std::string::npos) << "a tick at zero";
+  EXPECT_EQ(series_svg("t", "s", std::span(panels).first(6), {}).find("the first"), std::string::npos);
 }
 
 }  // namespace

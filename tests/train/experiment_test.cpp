@@ -287,11 +287,13 @@ TEST(Experiment, PlotsHandleOddRuns) {
                               {"one point", {{"a", {{{5, 1}}}}}},
                               {"flat", {{"a", {{{1, 0}, {2, 0}}}}}},
                               {"negative", {{"a", {{{1, -3}, {2, 2}}}}}},
+                              {"around zero", {{"a", {{{1, -0.1}, {2, 2}}}}}},
                               {"huge", {{"a", {{{1, 1e300}, {int64_t(1) << 60, 1e-300}}}}}},
                               {"many", std::vector<PlotSeries>(30, {"x & <y>", {{{1, 2}, {9, 1}}}})}};
   const std::string text = loss_svg("odd", panels);
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf"), std::string::npos);
+  EXPECT_EQ(text.find(">-0<"), std::string::npos) << "a tick at zero has no sign";
   EXPECT_NE(text.find("and 18 more"), std::string::npos);
 }
 

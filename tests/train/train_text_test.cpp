@@ -282,6 +282,12 @@ TEST(Summary, FitsEveryWidth) {
     expect_fits(text, width);
     EXPECT_EQ(without_colours(summary_text(some_summary(), std::vector<double>(64, 2.0), {width, true})), text);
   }
+  RunSummary wordy = some_summary();
+  wordy.results = {
+      "test MSE 0.94 on 2,000 sequences; best possible 0.0931, reached within 1.234 x (a Kalman filter that knows the oscillator, on the same data)",
+      "truth        low     high"};
+  for (int width : {60, 80}) expect_fits(summary_text(wordy, {}, {width, false}), width);
+  EXPECT_NE(summary_text(wordy, {}, {80, false}).find("truth        low     high\n"), std::string::npos) << "rows of a table keep their blanks";
   // Nothing is known except that it ended.
   expect_fits(summary_text({}, {}, {60, false}), 60);
 }

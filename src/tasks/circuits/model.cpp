@@ -102,7 +102,7 @@ CircuitNet make_net(const config::Resolved& s, const Series& series, const std::
   if (a.wiring.empty() || (units && !by_preset("units"))) a.units = units.value_or(64);
   a.layers = s.get<int64_t>("layers"), a.bidirectional = s.get<bool>("bidirectional");
   if (a.bidirectional && !f.classes && (!series.fitted().empty() || f.feeds_back()))
-    fail(ErrorCode::usage, "[cfc] bidirectional=true would read the values to forecast ({}); it is for classes and for targets at the end", f.what);
+    fail(ErrorCode::usage, "[cfc] bidirectional=true would read the values to forecast ({}); it is for classes and for targets at the end", f.about());
   const bool mixes = timed && a.cell != "ctgru";  // a preset's mixed memory is for cells that can have it
   a.mixed_memory = s.get<bool>("mixed_memory") && (mixes || !by_preset("mixed_memory"));
   if (a.cell == "cfc") {

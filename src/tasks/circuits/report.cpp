@@ -61,7 +61,7 @@ CircuitReport report_circuit(const CircuitNet& net, const Series& series, Series
   if (!f.classes)
     r.picture =
         series_svg(fmt::format("{}: prediction and truth", f.name),
-                   fmt::format("{}; the first {} sequence, mean squared error over all {:.4g}", f.what, name(part), r.error), panels, series.time_labels());
+                   fmt::format("{}; the first {} sequence, mean squared error over all {:.4g}", f.about(), name(part), r.error), panels, series.time_labels());
   return r;
 }
 

@@ -125,7 +125,7 @@ class CircuitRun final : public ModuleRun {
     std::vector<Decision> first = {{"model", counted(parameter_count(), "parameter"), s.setting("cell").source, model_text()}};
     const int64_t sequences = series_->count(SeriesPart::train);
     const std::string number = sequences >= int64_t(1) << 40 ? "new sequences every step" : counted(sequences, "sequence");
-    first.push_back(as_set(s, "data", fmt::format("{}, {} of {}", f.name, number, counted(f.length, "step")), f.what));
+    first.push_back(as_set(s, "data", fmt::format("{}, {} of {}", f.name, number, counted(f.length, "step")), f.about()));
     std::vector<Decision> last = {rate_decision(trainer.schedule, s.setting("lr").source), as_set(s, "steps", fmt::format("{}", trainer.schedule.steps))};
     if (sequences < int64_t(1) << 40)
       last.back().why = fmt::format("{:.3g} times through the data", double(trainer.schedule.steps) * double(batch_) / double(sequences));

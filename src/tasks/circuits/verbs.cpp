@@ -59,7 +59,7 @@ int run_circuit_eval(const CircuitArguments& arguments, const config::Resolved& 
     std::puts(j.dump().c_str());
     return 0;
   }
-  fmt::print("{:<10}{}\n{:<10}{}: {}\n", "model", trained.folder.string(), "data", f.name, f.what);
+  fmt::print("{:<10}{}\n{:<10}{}: {}\n", "model", trained.folder.string(), "data", f.name, f.about());
   const char* head = "result";
   for (const std::string& line : r.lines()) fmt::print("{:<10}{}\n", std::exchange(head, ""), line);
   return 0;
@@ -76,7 +76,7 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   const SeriesForm& f = series.form();
   const CircuitNet& net = *trained.net;
   if (f.classes || !f.feeds_back())
-    fail(ErrorCode::usage, "[sample] {} predicts {}, which is not the next input; ridge eval measures it", arguments.model, f.what);
+    fail(ErrorCode::usage, "[sample] {} predicts {}, which is not the next input; ridge eval measures it", arguments.model, f.about());
   if (arguments.sequence >= series.count(SeriesPart::test))
     fail(ErrorCode::usage, "[sample] there is no test sequence {}; there are {}, from 0", arguments.sequence, series.count(SeriesPart::test));
   SeriesSample s(f);
@@ -85,8 +85,7 @@ int run_circuit_sample(const CircuitArguments& arguments, const config::Resolved
   if (length < f.length) seen = std::max<int64_t>(1, length / 2);
   const std::vector<double> times = series.times(SeriesPart::test, arguments.sequence, s);
   const std::vector<size_t> given = f.given();
-  std::string held;
-  for (const size_t i : given) held += (held.empty() ? "" : ", ") + f.inputs[i];
+  const std::string held = listed(f.named(given));
   if (!given.empty())
     fmt::print(stderr, "ridge: the model does not predict {} of its inputs: {}; {}\n", given.size(), held,
                arguments.given ? fmt::format("they come from the table for {} of the {} steps of the forecast, then keep their last values",
