@@ -47,7 +47,9 @@ std::string grouped(int64_t count) {
   return text;
 }
 
-std::string counted(int64_t count, std::string_view noun) { return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s"); }
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : noun.ends_with('s') ? "es" : "s");
+}
 
 double without_nan_sign(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -19,8 +20,8 @@ constexpr size_t kCsvBuffer = size_t(1) << 18, kLongestField = size_t(1) << 16, 
 
 // The separator that occurs most often in the first line, outside quotes.
 char find_separator(std::string_view text) {
-  constexpr std::string_view kSeparators = "\t;,";
-  int64_t counts[3] = {};
+  constexpr std::string_view kSeparators = "\t;,|";
+  int64_t counts[kSeparators.size()] = {};
   bool quoted = false;
   for (char c : text) {
     if (c == '"') quoted = !quoted;
@@ -42,6 +43,10 @@ CsvReader::CsvReader(const std::string& path) : path_(path), buffer_(kCsvBuffer)
   const std::string_view head(buffer_.data(), end_);
   if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))
     fail(ErrorCode::io, "[data] {} is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)", path);
+  for (const auto& [begin, what, remedy] : {std::tuple("PK\x03\x04", "an Excel workbook, or another zip file", "export its sheet as CSV (UTF-8)"),
+                                            {"PAR1", "a Parquet file", "write it as CSV"},
+                                            {"\x1f\x8b", "compressed", "unpack it (gunzip)"}})
+    if (head.starts_with(begin)) fail(ErrorCode::io, "[data] {} is {}; {}", path, what, remedy);
   if (head.starts_with("\xef\xbb\xbf")) at_ = 3;
   if (head.substr(0, 4096).find('\0') != head.npos)
     fail(ErrorCode::io, "[data] {} contains zero bytes: it is not a text, or it is UTF-16 without a byte-order mark; save it as UTF-8", path);
@@ -58,7 +63,7 @@ CsvReader::CsvReader(const std::string& path) : path_(path), buffer_(kCsvBuffer)
       broken(row_line_, fmt::format("columns {} and {} are both named {}; rename one", same - names_.begin() + 1, i + 1, config::shown(name)));
     names_.push_back(std::move(name));
   }
-  read_ahead_ = numbers;
+  read_ahead_ = headless_ = numbers;
 }
 
 size_t CsvReader::column(std::string_view name) const {
@@ -73,9 +78,18 @@ bool CsvReader::next() {
   if (std::exchange(read_ahead_, false)) return true;
   if (!read_row()) return false;
   if (fields_ != names_.size())
-    broken(row_line_, fmt::format("{}, but the first line has {} (the separator is {})", counted(int64_t(fields_), "field"), names_.size(),
-                                  separator_ == '\t' ? std::string("a tab") : fmt::format("'{}'", separator_)));
+    broken(row_line_, fmt::format("{}, but the first line has {} (the separator is {}){}", counted(int64_t(fields_), "field"), names_.size(),
+                                  separator_ == '\t' ? std::string("a tab") : fmt::format("'{}'", separator_), likely_cause()));
   return true;
+}
+
+// Why a row has more fields than there are columns; empty: unknown.
+std::string CsvReader::likely_cause() const {
+  if (fields_ < names_.size()) return {};
+  if (names_.size() == 1 || names_[0].starts_with('#')) return fmt::format("; the first line must name the columns, and is {}", config::shown(names_[0]));
+  const auto whole = [](const std::string& text) { return shown_mark(text) == MarkShown::nothing; };
+  if (separator_ != ',' || !std::all_of(row_.begin(), row_.begin() + int64_t(fields_), whole)) return {};
+  return "; if these are numbers with a decimal comma, separate columns with ; or put the numbers in quotes";
 }
 
 std::optional<double> CsvReader::number(size_t column, DecimalMark mark) const {
@@ -126,7 +140,7 @@ bool CsvReader::read_row() {
   row_line_ = line_, fields_ = 0;
   for (bool more = true; more;) {
     if (fields_ == row_.size()) {
-      if (fields_ >= kMostFields) broken(row_line_, fmt::format("more than {} fields; is this a table with , ; or tab between them?", kMostFields));
+      if (fields_ >= kMostFields) broken(row_line_, fmt::format("more than {} fields; is this a table with , ; | or tab between them?", kMostFields));
       row_.emplace_back();
     }
     std::string& field = row_[fields_++];

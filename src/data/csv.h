@@ -1,4 +1,4 @@
-// Reads tables of text as programs really write them: separators , ; and tab, quoted fields, any line ends, a byte-order mark.
+// Reads tables of text as programs really write them: separators , ; | and tab, quoted fields, any line ends, a byte-order mark.
 #pragma once
 #include <cstdint>
 #include <fstream>
@@ -18,6 +18,7 @@ class CsvReader {
   explicit CsvReader(const std::string& path);  // reads the header. ErrorCode::io: not readable, empty, or not such a table
 
   const std::vector<std::string>& names() const { return names_; }  // unique
+  bool is_headless() const { return headless_; }                    // the first line is a row of numbers: columns are named 1, 2, …
   size_t column(std::string_view name) const;                       // ErrorCode::io lists the closest name
   bool next();                                                      // reads the next row; false: there is none
   const std::string& field(size_t column) const { return row_[column]; }
@@ -29,6 +30,7 @@ class CsvReader {
   bool read_row();
   int get();
   int peek();
+  std::string likely_cause() const;
   [[noreturn]] void broken(int64_t line, const std::string& why) const;
 
   std::string path_;
@@ -38,8 +40,9 @@ class CsvReader {
   char separator_ = ',';
   int64_t line_ = 1, row_line_ = 1;
   std::vector<std::string> names_, row_;
-  size_t fields_ = 0;        // of the row
-  int64_t empty_rows_ = 0;   // before the next one, in a table of one column
+  size_t fields_ = 0;       // of the row
+  int64_t empty_rows_ = 0;  // before the next one, in a table of one column
+  bool headless_ = false;
   bool read_ahead_ = false;  // the first row is data, since it has only numbers
 };
 

@@ -30,6 +30,14 @@ namespace fs = std::filesystem;
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
+// A column that a list names twice would count twice in the model, and nobody asks for that.
+void refuse_twice(const char* key, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (std::find(names.begin(), names.begin() + int64_t(i), names[i]) != names.begin() + int64_t(i))
+      fail(ErrorCode::usage, "[data] {}={} names column {} twice; name each column once", key, ridge::cut(config::join(names, ","), 100),
+           config::shown(names[i]));
+}
+
 // Files and folders that a source names. A + may also be a part of a name.
 std::vector<std::string> places_of(const std::string& source) {
   std::error_code ignored;
@@ -202,6 +210,10 @@ class TableSeries final : public Series {
   // Which columns are used, and how their numbers and times are written.
   void survey(const std::vector<std::string>& files) {
     const bool fresh = o_.fitted.empty();
+    if (fresh) refuse_twice("inputs", o_.inputs), refuse_twice("targets", o_.targets);
+    if (fresh && !o_.class_column.empty() && std::find(o_.inputs.begin(), o_.inputs.end(), o_.class_column) != o_.inputs.end())
+      fail(ErrorCode::usage, "[data] column {} is among the inputs and is the class to predict, so the model would see its answer; leave it out of inputs",
+           config::shown(o_.class_column));
     std::vector<std::string> used, reserved = {o_.time_column, o_.sequence_column, o_.class_column};
     if (!o_.inputs.empty()) {
       used = o_.inputs, used.push_back(o_.time_column);
@@ -209,7 +221,14 @@ class TableSeries final : public Series {
     }
     const TableSurvey survey(files, used, o_.time_column);
     if (o_.inputs.empty()) o_.inputs = survey.numbers(reserved, notices_);
-    if (o_.inputs.empty()) fail(ErrorCode::io, "[data] {} has no column of numbers; name some with inputs=A,B", files[0]);
+    if (survey.rows() == 0) fail(ErrorCode::io, "[data] {} has no rows below its line of column names", files[0]);
+    if (o_.inputs.empty())
+      fail(ErrorCode::io, "[data] {} has no column of numbers; {}", files[0],
+           survey.columns().size() == 1 ? fmt::format("its only column is {}: columns are separated by , ; | or a tab", config::shown(survey.columns()[0].name))
+                                        : "name some with inputs=A,B");
+    if (fresh && !survey.headless().empty())
+      notices_.push_back(fmt::format("the first line of {} has only numbers, so it is data, and columns are named 1, 2, …", survey.headless()));
+    several_ = fresh && used.empty() && files.size() > 1;
     if (o_.targets.empty()) o_.targets = o_.inputs;
     if (fresh) choose_columns();
     const auto set = o_.decimal == "auto" ? std::nullopt : std::optional(o_.decimal == "comma" ? DecimalMark::comma : DecimalMark::point);
@@ -233,7 +252,12 @@ class TableSeries final : public Series {
     end_sequence();
     CsvReader table(file);
     std::vector<size_t> from;
-    for (const Column& c : columns_) from.push_back(table.column(c.name));
+    for (const Column& c : columns_) {
+      if (several_ && std::find(table.names().begin(), table.names().end(), c.name) == table.names().end())
+        fail(ErrorCode::io, "[data] the tables differ: {} has no column {}, which another one has; name columns of all with inputs=A,B, or leave tables out",
+             file, config::shown(c.name));
+      from.push_back(table.column(c.name));
+    }
     auto optional_column = [&](const std::string& name) { return name.empty() ? std::string::npos : table.column(name); };
     const size_t time = optional_column(o_.time_column), sequence = optional_column(o_.sequence_column), label = optional_column(o_.class_column);
     std::string current;
@@ -372,6 +396,9 @@ class TableSeries final : public Series {
     form_.length = 0;
     for (const auto& part : windows_)
       for (const auto& [first, end] : part) form_.length = std::max(form_.length, std::min(o_.window, end - first));
+    if (o_.fitted.empty() && form_.length < o_.window)
+      notices_.push_back(fmt::format("window={} is more than the {} that follow each other in a part of the data: sequences have {}", o_.window,
+                                     counted(form_.length, "row"), counted(form_.length, "step")));
   }
 
   int64_t least_rows() const { return o_.class_column.empty() ? o_.horizon + 1 : 1; }
@@ -414,6 +441,11 @@ class TableSeries final : public Series {
     if (o_.class_column.empty()) return;
     if (classes_.size() < 2)
       fail(ErrorCode::io, "[data] column {} has {}; at least 2 are needed", config::shown(o_.class_column), counted(int64_t(classes_.size()), "class"));
+    if (const int64_t all = std::count_if(labels_.begin(), labels_.end(), [](int32_t label) { return label >= 0; });
+        !class_at_end_ && all < 2 * int64_t(classes_.size()))
+      notices_.push_back(
+          fmt::format("column {} has {} in {}, so most occur only once; if these are numbers to forecast, use targets={} instead of class_column",
+                      config::shown(o_.class_column), counted(int64_t(classes_.size()), "class"), counted(all, "row"), o_.class_column));
     // The most frequent class comes first: it is what a model without any information would answer.
     std::vector<int64_t> counts(classes_.size(), 0), order(classes_.size()), place(classes_.size());
     for (const auto& [first, end] : training_)
@@ -491,9 +523,9 @@ class TableSeries final : public Series {
   TimeFormat format_;
   DecimalMark time_mark_ = DecimalMark::point;
   std::optional<DateOrder> date_order_;
-  std::optional<bool> fitted_dates_;  // whether the model was trained with dates
-  bool class_at_end_ = false;
-  std::string known_as_;  // in identities, which older runs have too
+  std::optional<bool> fitted_dates_;             // whether the model was trained with dates
+  bool class_at_end_ = false, several_ = false;  // several_: tables, and nobody named columns
+  std::string known_as_;                         // in identities, which older runs have too
   uint64_t hash_ = 0;
 };
 

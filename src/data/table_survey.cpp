@@ -38,7 +38,8 @@ TableSurvey::TableSurvey(const std::vector<std::string>& files, const std::vecto
       places.emplace_back(c, size_t(known - columns_.begin()));
       if (known == columns_.end()) columns_.emplace_back().name = name;
     }
-    while (table.next())
+    if (table.is_headless() && headless_.empty()) headless_ = file;
+    for (; table.next(); ++rows_)
       for (const auto& [c, at] : places) {
         ColumnSurvey& s = columns_[at];
         auto note = [&](FieldPlace& place) { note_field(place, table, file, c); };

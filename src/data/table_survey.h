@@ -43,8 +43,14 @@ class TableSurvey {
   DecimalMark mark(const std::string& name, std::optional<DecimalMark> set, std::optional<DecimalMark> earlier, std::vector<std::string>& notices) const;
   std::optional<DateOrder> order(const std::string& name, std::optional<DateOrder> set, std::optional<DateOrder> earlier) const;
 
+  int64_t rows() const { return rows_; }
+  const std::vector<ColumnSurvey>& columns() const { return columns_; }  // those that matter, of all tables
+  const std::string& headless() const { return headless_; }              // the first table without a line of column names; empty: none
+
  private:
   std::vector<ColumnSurvey> columns_;
+  int64_t rows_ = 0;
+  std::string headless_;
 };
 
 }  // namespace ridge

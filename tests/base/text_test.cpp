@@ -122,6 +122,7 @@ TEST(FigureText, KeepsThreeDigitsOfASmallLoss) {
 TEST(Counted, UsesSingularAndPlural) {
   EXPECT_EQ(counted(0, "step"), "0 steps");
   EXPECT_EQ(counted(1, "step"), "1 step");
+  EXPECT_EQ(counted(2, "class"), "2 classes");
   EXPECT_EQ(counted(2, "step"), "2 steps");
   EXPECT_EQ(counted(1234567, "window"), "1,234,567 windows");
   EXPECT_EQ(counted(-1000, "step"), "-1,000 steps");

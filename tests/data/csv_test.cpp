@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
@@ -42,6 +43,7 @@ TEST(Csv, ReadsWhatProgramsWrite) {
                            "\n\na,b\n\n1,x\n\n2,y\n\n", "\"a\",\"b\"\n\"1\",\"x\"\n2,y\n", " a ,b\n1,x\n2,y\n"})
     EXPECT_EQ(rows_of(text), plain) << text;
   EXPECT_EQ(rows_of("a,b\n\"x,\"\"y\"\"\r\nz\",\n"), (Table{{"a", "b"}, {"x,\"y\"\r\nz", ""}}));
+  EXPECT_EQ(rows_of("a|b\n1,5|2\n"), (Table{{"a", "b"}, {"1,5", "2"}}));
   EXPECT_EQ(rows_of("1;2,5\n3;4\n"), (Table{{"1", "2"}, {"1", "2,5"}, {"3", "4"}})) << "no header: columns are numbered";
   EXPECT_EQ(rows_of("a,,b\n1,2,3\n")[0], (std::vector<std::string>{"a", "2", "b"}));
   EXPECT_EQ(rows_of("a\n\n1\n\n\n2\n\n"), (Table{{"a"}, {""}, {"1"}, {""}, {""}, {"2"}})) << "the value of a single column is missing";
@@ -62,6 +64,13 @@ TEST(Csv, ErrorsNameThePlace) {
                        "UTF-16"));
   EXPECT_TRUE(mentions(error(std::string("a\0,\0b\0\n\0", 8)), "UTF-16"));
   EXPECT_TRUE(mentions(error(""), "is empty"));
+  EXPECT_TRUE(mentions(error("a,b\n1,5,2\n"), "if these are numbers with a decimal comma, separate columns with ; or put the numbers in quotes"));
+  EXPECT_FALSE(mentions(error("a,b\n1,5,x\n"), "decimal comma"));
+  EXPECT_TRUE(
+      mentions(error("# made by a logger\na,b\n1,2\n"), "t.csv:2: 2 fields, but the first line has 1 (the separator is ','); the first line must name"));
+  EXPECT_TRUE(mentions(error("PK\x03\x04 and more"), "an Excel workbook, or another zip file; export its sheet as CSV"));
+  EXPECT_TRUE(mentions(error("PAR1"), "a Parquet file"));
+  EXPECT_TRUE(mentions(error("\x1f\x8b\x08"), "is compressed; unpack it"));
   EXPECT_TRUE(mentions(error("a,b\n" + std::string(70'000, 'x') + ",1\n"), "t.csv:2: field 1 is longer than"));
   const TempFolder folder;
   write_text(folder / "t.csv", "when,temp\n1,2\n2,warm\n");
@@ -334,6 +343,46 @@ TEST(Tables, MistakesAreExplained) {
   TableOptions classes;
   classes.class_column = "k";
   EXPECT_TRUE(mentions(error("k,a\np,1\np,2\np,3\np,3\np,3\np,3\np,3\np,3\np,3\np,3\np,3\np,3\n", classes), "1 class"));
+}
+
+// Plausible slips are named as what they are, and what is assumed is said.
+TEST(Tables, SayWhatTheyAssume) {
+  const TempFolder folder;
+  auto error = [&](const std::string& text) {
+    write_text(folder / "t.csv", text);
+    return std::string(error_of([&] { read_tables(folder / "t.csv", {}); }).what());
+  };
+  EXPECT_TRUE(mentions(error("a,b\n"), "has no rows below its line of column names"));
+  EXPECT_TRUE(mentions(error("a b\n1 2\n3 4\n"), "its only column is 'a b': columns are separated by , ; | or a tab"));
+  std::string rows, classes = "a,k\n";
+  for (int i = 0; i < 40; ++i) rows += fmt::format("{},{}\n", i % 7, i % 5), classes += fmt::format("{},{}\n", i % 7, 0.37 * i);
+  write_text(folder / "t.csv", rows), write_text(folder / "k.csv", classes);
+  EXPECT_TRUE(mentions(notices_of(*read_tables(folder / "t.csv", {.window = 4})), "t.csv has only numbers, so it is data, and columns are named 1, 2"));
+  EXPECT_TRUE(mentions(notices_of(*read_tables(folder / "t.csv", {.window = 400})), "window=400 is more than the 30 rows that follow each other in a part of"));
+  EXPECT_EQ(notices_of(*read_tables(folder / "k.csv", {.window = 4})), "");
+  const auto labelled = read_tables(folder / "k.csv", {.class_column = "k", .window = 4});
+  EXPECT_TRUE(mentions(notices_of(*labelled), "column 'k' has 40 classes in 40 rows, so most occur only once")) << notices_of(*labelled);
+  std::filesystem::create_directories(folder / "set");
+  write_text(folder / "set/a.csv", "a,b\n1,2\n3,4\n"), write_text(folder / "set/b.csv", "a,c\n1,2\n3,4\n");
+  const std::string differ = error_of([&] { read_tables(folder / "set", {}); }).what();
+  EXPECT_TRUE(mentions(differ, "the tables differ: ") && mentions(differ, "a.csv has no column 'c', which another one has")) << differ;
+}
+
+// A list of columns that repeats itself is a slip, and an input that is the answer makes every score worthless.
+TEST(Tables, ListsOfColumnsAreChecked) {
+  const TempFolder folder;
+  std::string text = "a,b,k\n";
+  for (int i = 0; i < 80; ++i) text += fmt::format("{},{},{}\n", i % 5, i % 3, i % 2);
+  write_text(folder / "t.csv", text);
+  auto refusal = [&](const TableOptions& o) {
+    const Error e = error_of([&] { read_tables(folder / "t.csv", o); });
+    EXPECT_EQ(e.code(), ErrorCode::usage) << e.what();
+    return std::string(e.what());
+  };
+  EXPECT_TRUE(mentions(refusal({.inputs = {"a", "b", "a"}}), "inputs=a,b,a names column 'a' twice; name each column once"));
+  EXPECT_TRUE(mentions(refusal({.targets = {"b", "b"}}), "targets=b,b names column 'b' twice"));
+  EXPECT_TRUE(mentions(refusal({.inputs = {"a", "k"}, .class_column = "k"}), "column 'k' is among the inputs and is the class to predict"));
+  EXPECT_EQ(read_tables(folder / "t.csv", {.inputs = {"a", "b"}, .targets = {"b"}, .window = 4})->form().inputs.size(), 2u);
 }
 
 TEST(Tables, ColumnsShowTheirDecimalMark) {
