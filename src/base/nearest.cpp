@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -44,11 +45,11 @@ size_t difference(std::string_view word, std::string_view name) {
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names) {
   std::string_view best;
-  size_t least = SIZE_MAX;
+  std::pair least(SIZE_MAX, SIZE_MAX);
   for (std::string_view name : names)
-    if (size_t d = difference(word, name); d < least) {
-      least = d;
-      best = name;
+    if (const size_t d = difference(word, name); d <= least.first) {
+      const std::pair both(d, edit_distance(word.substr(0, name.size() + d), name));  // of two names that begin alike, the shorter one
+      if (both < least) least = both, best = name;
     }
   return best;
 }

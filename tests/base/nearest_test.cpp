@@ -39,6 +39,8 @@ TEST(Nearest, IgnoresCapitalsAndMissingEnds) {
   EXPECT_EQ(close_hint("temp", names), "did you mean 'temperature'?");
   EXPECT_EQ(close_hint("data", names), "did you mean 'Data'?");
   EXPECT_EQ(close_hint("te", names), "");
+  const std::string_view keys[] = {"input_mapping", "inputs", "init_from"};
+  EXPECT_EQ(close_hint("input", keys), "did you mean 'inputs'?") << "the shorter of two that begin alike";
 }
 
 }  // namespace
