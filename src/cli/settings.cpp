@@ -1,5 +1,6 @@
 #include "cli/settings.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -57,6 +58,17 @@ void read_resumed_folder(std::vector<std::string>& words) {
   }
 }
 
+// Whose run it is, is in the descriptions of its models. An experiment is known by its runs.
+void check_resumed_task(const fs::path& out, unsigned keys) {
+  std::vector<fs::path> places = {out};
+  if (const std::vector<fs::path> runs = find_runs(out); !runs.empty()) places.push_back(runs.front());
+  const auto owns = [&](const Task& task) { return task.owns && std::ranges::any_of(places, [&](const fs::path& place) { return task.owns(place); }); };
+  const auto owner = std::ranges::find_if(tasks(), owns), wanted = std::ranges::find_if(tasks(), [&](const Task&task) { return task.keys == keys; });
+  if (owner == tasks().end() || wanted == tasks().end() || owns(*wanted)) return;
+  fail(ErrorCode::usage, "[resume] {0} is a run of ridge train {1}, not of ridge train {2}; continue it with ridge train {1} --resume {0}", out.string(),
+       owner->name, wanted->name);
+}
+
 }  // namespace
 
 std::function<config::Sources()> add_settings(Line line, unsigned task) {
@@ -86,11 +98,15 @@ config::Resolved resolve_resumed(config::Sources& sources) {
     fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), requested.get<std::string>("runs_dir"));
   if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is not a folder; name the one of a run (ridge runs lists them)", out.string());
   if (const fs::path before = out / "config.yaml"; fs::exists(before)) {
+    check_resumed_task(out, sources.task);
     sources.files.insert(sources.files.begin(), before);
     config::Resolved settings = config::resolve(sources);
-    for (std::string_view key : config::preset_keys()) {  // the run's own settings are stronger than any preset's
+    std::vector<std::string_view> kept(config::preset_keys().begin(), config::preset_keys().end());  // the run's settings are stronger than any preset's
+    for (const Task& task : tasks())
+      if (task.keys == sources.task) kept.insert(kept.end(), task.kept.begin(), task.kept.end());
+    for (std::string_view key : kept) {
       const config::Value& now = settings.setting(key).value;
-      const auto text = [&](const config::Value& value) { return config::to_text(*config::find_key(key), value); };
+      const auto text = [&](const config::Value& value) { return config::to_text(*config::find_key(key, sources.task), value); };
       for (const config::Setting& past : settings.history(key))
         if (config::is_of_run(past.source, out) && past.value != now)
           fail(ErrorCode::usage, "[resume] {} was trained with {}={}, but {}={} was requested; leave it out, or start a new run", out.string(), key,

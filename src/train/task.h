@@ -124,7 +124,8 @@ struct Task {
   std::vector<Size> sizes = {};                                                    // the first one is measured as a curve: the batch
   // Whether a model of these settings has that size; null: it has all.
   bool (*uses_size)(const config::Resolved& settings, std::string_view key) = nullptr;
-  bool has_data = true;  // false: run_name() says what is trained, and the setting `data` has no meaning
+  std::vector<const char*> kept = {};  // settings of the model that a resumed run cannot change, named before any other difference
+  bool has_data = true;                // false: run_name() says what is trained, and the setting `data` has no meaning
 };
 
 // Plans a run and allocates its memory. If other programs have taken that memory meanwhile, plans again and reports it. `plan` replaces its run each time.

@@ -41,6 +41,20 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   EXPECT_FALSE(bare.says("init_from")) << bare.all();
 }
 
+// What is really wrong comes first: the cell of a run, or the task that it is of, and not what follows from that.
+TEST(CircuitCommands, ResumedWithAnotherCellOrTask) {
+  const RidgeProgram ridge;
+  expect_words(ridge, 0, "test MSE", "train cfc data=sine length=8 wiring=auto:8,1 batch=4 steps=2 warmup=1 --out run");
+  expect_refusal(ridge, 2, "run was trained with cell=cfc, but cell=lstm was requested; leave it out, or start a new run",
+                 "train cfc --resume run steps=4 cell=lstm");
+  expect_refusal(ridge, 2, "run is a run of ridge train cfc, not of ridge train gpt; continue it with ridge train cfc --resume run",
+                 "train gpt --resume run steps=4");
+  expect_refusal(ridge, 2, "not of ridge train ppo", "train ppo --resume run");
+  expect_words(ridge, 0, "test MSE", "train cfc --resume run steps=4 cell=cfc");
+  expect_words(ridge, 0, "sine", "train cfc data=sine length=8 units=4 backbone_units=4 batch=4 steps=2 warmup=1 seeds=2 --out many");
+  expect_refusal(ridge, 2, "many is a run of ridge train cfc", "train gpt --resume many");
+}
+
 // Times are those of the table; inputs that are not predicted are named, as is what happens to them.
 TEST(CircuitCommands, ForecastsSayWhatTheyAssume) {
   const RidgeProgram ridge;

@@ -160,7 +160,8 @@ Task circuits_task() {
       .uses_size =
           [](const Resolved& s, std::string_view key) {
             return key == "batch" || (s.get<std::string>("wiring").empty() && (key == "units" || s.get<std::string>("cell") == "cfc"));
-          }};
+          },
+      .kept = {"cell"}};
 }
 
 }  // namespace ridge
