@@ -66,7 +66,8 @@ struct CircuitArgs {
   std::string input_mapping = "affine";         // ltc: affine, linear, none
   std::string output_mapping = "affine";
 
-  std::string json() const;  // of everything, including the wirings
+  std::string json() const;    // of everything, including the wirings
+  std::string remark() const;  // what a cell does not use of its wiring; usually empty
   static CircuitArgs from_json(std::string_view text);
 };
 

@@ -42,7 +42,7 @@ class Resolver {
   std::string implied_preset(const Key& key) {
     const Setting& data = resolved_.setting("data");
     const auto* sources = data.value.as<std::vector<std::string>>();
-    if (history_of(key).size() > 1 || data.source == "default" || !sources || sources->empty()) return {};
+    if (history_of(key).size() > 1 || data.source == "default" || !sources || sources->empty() || sources->front() == "builtin") return {};
     std::string found;
     for (std::string_view word : split(key.words, '|')) {
       if (word == sources->front()) return std::string(word);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "io/safetensors.h"
 #include "ridge/circuits.h"
 
@@ -130,6 +131,19 @@ class NcpsFile {
 };
 
 }  // namespace
+
+std::string CircuitArgs::remark() const {
+  int64_t absent = 0;
+  for (const Wiring& w : wiring)
+    for (int64_t l = 0; l < w.layers() && cell == "cfc"; ++l)
+      for (const int64_t from : w.layer(l))
+        for (const int64_t to : w.layer(l)) absent += w.synapses()[size_t(from * w.units() + to)] == 0;
+  if (absent == 0) return {};
+  return fmt::format(
+      "cell=cfc connects all neurons within a layer of its wiring, as in ncps: {} that the wiring leaves out there {} no effect; ltc, eltc, ctrnn and node "
+      "have exactly the wiring's synapses",
+      counted(absent, "synapse"), absent == 1 ? "has" : "have");
+}
 
 std::string CircuitArgs::json() const {
   nlohmann::ordered_json j;

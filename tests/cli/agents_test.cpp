@@ -123,6 +123,7 @@ TEST(AgentCommands, ValuesOfASpecNameIt) {
     "meta": {"max_session": 1, "max_trial": 1}}})");
   const Answer planned = expect_words(ridge, 0, "spec short_pole", "plan ppo --spec s.json minibatch=16 threads=1 optimize_perf=false");
   EXPECT_TRUE(planned.says("command line")) << planned.all();
+  expect_refusal(ridge, 2, "spec=s.json and preset=cartpole (command line) are two recipes", "plan ppo --spec s.json preset=cartpole");
   expect_words(ridge, 0, "PPO of", "train ppo --spec s.json threads=1 optimize_perf=false --out run");
   EXPECT_NE(read_text(ridge / "run/config.yaml").find("gamma: 0.9  # spec short_pole"), std::string::npos);
 }

@@ -148,6 +148,7 @@ TEST_F(Resolve, DataChoosesThePreset) {
   for (const auto& [words, preset] : std::map<std::vector<std::string>, std::string>{{{}, "xor"},
                                                                                      {{"data=lorenz"}, "lorenz"},
                                                                                      {{"data=my.csv"}, "table"},
+                                                                                     {{"data=builtin"}, "xor"},
                                                                                      {{"data=my.csv", "preset=sine"}, "sine"},
                                                                                      {{"data=sine", "preset=xor"}, "xor"}}) {
     s.words = words;

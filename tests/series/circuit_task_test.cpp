@@ -130,6 +130,28 @@ TEST_F(CircuitTask, MistakesAreExplained) {
   EXPECT_TRUE(mentions(error_of([&] { load_circuit(folder_ / "made", folder_ / "u.csv"); }).what(), "u.csv is a table, the model was trained on"));
 }
 
+// What a wired CfC does not use of its wiring is said: it is dense within a layer.
+TEST_F(CircuitTask, SaysWhichSynapsesHaveNoEffect) {
+  RunSummary s;
+  const auto notice = [&](const std::vector<std::string>& words) {
+    const auto run = train(with({"preset=irregular", "length=4", "batch=4", "steps=1", "warmup=0"}, words), s);
+    for (const std::string& line : run->notices)
+      if (mentions(line, "within a layer")) return line;
+    return std::string();
+  };
+  EXPECT_TRUE(mentions(notice({"wiring=full:6,2,self=0"}), "6 synapses that the wiring leaves out there have no effect"));
+  EXPECT_EQ(notice({"wiring=full:6,2"}), "");
+  EXPECT_EQ(notice({"wiring=full:6,2,self=0", "cell=ltc"}), "") << "every synapse counts there";
+}
+
+// preset=table is about a table: without one it must not train something else.
+TEST_F(CircuitTask, TheTablePresetNeedsATable) {
+  const Error error = error_of([&] { open_series(settings({"preset=table"}), "builtin"); });
+  EXPECT_EQ(error.code(), ErrorCode::usage);
+  EXPECT_TRUE(mentions(error.what(), "preset=table is for a table of your own: add data=FILE")) << error.what();
+  EXPECT_EQ(open_series(settings({"data=builtin"}), "builtin")->form().name, "xor");
+}
+
 TEST_F(CircuitTask, SettingsWithoutEffectAreRefused) {
   RunSummary s;
   auto error = [&](const std::vector<std::string>& words) {

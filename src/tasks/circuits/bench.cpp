@@ -11,7 +11,6 @@ namespace ridge {
 namespace {
 
 constexpr int64_t kBenchOutputs = 4;
-
 struct BenchSizes {
   const char* model;
   int64_t batch, time, inputs, hidden, units, layers;

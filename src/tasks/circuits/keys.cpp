@@ -36,7 +36,6 @@ constexpr Key kCircuitKeys[] = {
    .words = "auto|span|input|both|none", .used_by = kUse},
   {.name = "time_scale", .group = kCircuitGroup, .type = real, .initial = "1", .help = "factor of that time, for data whose steps are much shorter or longer than 1", .high = 1e6, .above_low = true, .used_by = kUse},
   {.name = "residual", .group = kCircuitGroup, .type = boolean, .initial = "false", .help = "forecasts are changes, added to the last values", .used_by = kUse},
-
   {.name = "length", .group = kSequences, .type = integer, .initial = "auto", .help = "steps of a generated sequence; for xor the padding: bits are fewer", .words = "auto", .low = 2, .high = 4096, .aliases = "pad", .used_by = kUse},
   {.name = "inputs", .group = kSequences, .type = list, .initial = "", .help = "columns of a table that the model sees; empty: all numbers", .used_by = kUse},
   {.name = "targets", .group = kSequences, .type = list, .initial = "", .help = "columns to forecast; empty: the inputs", .used_by = kUse},

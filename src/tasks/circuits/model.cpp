@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "ridge/trainer.h"
 #include "tasks/circuits/task.h"
 #include "train/command_settings.h"
@@ -58,6 +59,9 @@ std::string CircuitNet::json(const Series& series, const std::string& source) co
 
 std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string& source) {
   std::error_code ignored;
+  if (source == "builtin" && s.get<std::string>("preset") == "table")
+    fail(ErrorCode::usage, "[data] preset=table is for a table of your own: add data=FILE, or leave preset out and set data to one of {}",
+         listed(generated_names()));
   const std::string name = source == "builtin" ? "xor" : source;
   if (is_generated(name)) {
     if (fs::exists(name, ignored))
@@ -69,8 +73,7 @@ std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string
     return generate_series(name, s.get<std::optional<int64_t>>("length").value_or(0));
   }
   refuse_without_effect(s, "data", {"length"}, fmt::format("on data={}; it is for generated data; window is for tables", source));
-  TableOptions o;
-  o.inputs = s.get<std::vector<std::string>>("inputs"), o.targets = s.get<std::vector<std::string>>("targets");
+  TableOptions o{.inputs = s.get<std::vector<std::string>>("inputs"), .targets = s.get<std::vector<std::string>>("targets")};
   o.time_column = s.get<std::string>("time_column"), o.sequence_column = s.get<std::string>("sequence_column");
   if (o.class_column = s.get<std::string>("class_column"); !o.class_column.empty())
     refuse_without_effect(s, "data", {"targets", "horizon"}, "with class_column, which predicts classes instead of a forecast");
@@ -141,8 +144,7 @@ TrainedCircuit load_circuit(const fs::path& model, const std::string& source, in
     if (j.contains("fitted") == is_generated(data))
       fail(ErrorCode::usage, "[data] {} is {}, the model was trained on {}", data, is_generated(data) ? "generated" : "a table", j.at("data").dump());
     if (j.contains("fitted")) {
-      TableOptions o;
-      o.fitted = j.at("fitted").dump(), o.all_test = !source.empty(), o.trained_on = j.value("checksum", "none");
+      const TableOptions o{.fitted = j.at("fitted").dump(), .all_test = !source.empty(), .trained_on = j.value("checksum", "none")};
       t.series = read_tables(data, o);
       t.other_data = o.all_test && o.trained_on != checksum_in(t.series->identity());
     } else {

@@ -36,6 +36,7 @@ class CircuitRun final : public ModuleRun {
     source_ = series_->fitted().empty() ? series_->form().name : table_paths(o.data);
     seed(o.seed);
     net_ = std::make_shared<CircuitNet>(make_net(s, *series_, planner.is_set_now("wiring") ? "" : planner.earlier_text("circuit.json")));
+    if (const std::string remark = net_->rnn.args().remark(); !remark.empty()) notices.push_back(remark);
     weights_ = ridge::parameters(*net_);
     trainer.schedule = schedule_of(s, steps, kCircuitsName), read_intervals(s, trainer);
     checked_product(kCircuitsName, "sequences", {{"steps", steps}, {"batch", batch_}});

@@ -90,6 +90,9 @@ Task::Implied ppo_implied(const Resolved& s) {
   const std::string spec = s.get<std::string>("spec");
   if (spec.empty() || s.get<bool>("resume")) return {};  // a run keeps the settings that it was started with
   std::error_code ignored;
+  if (const std::string source = s.setting("preset").source; source != "default")
+    fail(ErrorCode::usage, "[spec] spec={} and preset={} ({}) are two recipes, and the spec's values would replace the preset's; leave one out", spec,
+         s.get<std::string>("preset"), source);
   const size_t colon = std::filesystem::exists(spec, ignored) ? spec.npos : spec.rfind(':');
   const std::string file = spec.substr(0, colon), name = colon == spec.npos ? "" : spec.substr(colon + 1);
   std::ifstream in(file, std::ios::binary);
