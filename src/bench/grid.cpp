@@ -11,6 +11,7 @@
 #include "base/svg.h"
 #include "base/text.h"
 #include "config/key.h"
+#include "config/value.h"
 #include "config/words.h"
 #include "machine/precision.h"
 #include "tasks/registry.h"
@@ -48,7 +49,12 @@ Words values_in(const std::string& word) {
   const config::Key* key = config::find_key(key_in(word));
   const size_t equal = word.find('=');
   using enum config::Type;
-  if (!key || equal == word.npos || key->type == list || key->type == path || key->type == text) return {};
+  if (!key || equal == word.npos) return {};
+  if (key->name == "data") {  // several sources are one run each
+    const config::Parsed sources = config::parse_value(*key, std::string_view(word).substr(equal + 1));
+    return sources.value ? *sources.value->as<Words>() : Words{};
+  }
+  if (key->type == list || key->type == path || key->type == text) return {};
   Words values;
   for (std::string_view value : config::split(std::string_view(word).substr(equal + 1), ',')) values.emplace_back(value);
   return values;

@@ -18,15 +18,19 @@ class Grid : public ::testing::Test {
 };
 
 TEST_F(Grid, HasEveryCombinationInOrder) {
-  const std::vector<GridPoint> grid = grid_of({"gpt", "cartpole", "threads=1,2", "data=a,b", "precision=fp32,bf16", "seconds=2"});
+  const std::vector<GridPoint> grid = grid_of({"gpt", "cartpole", "threads=1,2", "data=a+b", "precision=fp32,bf16", "seconds=2"});
   ASSERT_EQ(grid.size(), 8u);
   EXPECT_EQ(grid[1].task, "gpt");
   EXPECT_EQ(grid[1].label, "threads=1 precision=bf16");
-  EXPECT_EQ(grid[1].shared, (std::vector<std::string>{"data=a,b", "seconds=2"})) << "a list of data sets is no axis";
+  EXPECT_EQ(grid[1].shared, (std::vector<std::string>{"data=a+b", "seconds=2"}));
   EXPECT_EQ(grid[6].task, "ppo");
   EXPECT_EQ(grid[6].shared.front(), "preset=cartpole");
   EXPECT_EQ(grid[6].label, "threads=2 precision=fp32");
   EXPECT_EQ(grid_of({"tiny"}).size(), 1u);
+  const std::vector<GridPoint> sets = grid_of({"cfc", "data=sine,lorenz", "inputs=a,b"});
+  ASSERT_EQ(sets.size(), 2u) << "each data set is measured";
+  EXPECT_EQ(sets[1].label, "data=lorenz");
+  EXPECT_EQ(sets[1].shared, (std::vector<std::string>{"inputs=a,b"})) << "a list of columns is one value";
   std::vector<std::string> large = {"gpt"};
   for (const char* key : {"threads", "batch", "steps", "heads"}) large.push_back(fmt::format("{}=1,2,3,4,5,6", key));
   for (const auto& words : std::vector<std::vector<std::string>>{{"gpd"}, {}, {"threads=1,2"}, large}) EXPECT_THROW(grid_of(words), Error);
