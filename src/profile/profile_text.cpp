@@ -56,6 +56,7 @@ std::string hardware_text(const StepProfile& p) {
   text += "\n";
   for (size_t i = 0; i < p.busy.size(); ++i) text += fmt::format("  core {:<3} {:>7} inside kernels\n", i, percent(p.busy[i]));
   if (p.busy.empty()) text += fmt::format("  stream   {:>7} inside kernels\n", percent(p.utilization()));
+  if (const std::string remark = p.remark(); !remark.empty()) text += fmt::format("  {}\n", wrap("note: " + remark, 110, 2));
   return text;
 }
 
@@ -114,6 +115,20 @@ double StepProfile::utilization() const {
   double sum = 0;
   for (double b : busy) sum += b;
   return sum / double(busy.size());
+}
+
+std::string StepProfile::remark() const {
+  constexpr double kRounding = 1.005;  // would be shown as more than 100 %
+  std::string text;
+  if (const double shares = share_of(kernel_seconds + gap_seconds + data_seconds, step_seconds); shares > kRounding)
+    text = fmt::format(
+        "recorded steps took longer than unprofiled ones, next to other programs or because they were recorded: the shares of a step add up to "
+        "{:.0f} %; profile again on a quiet machine",
+        100 * shares);
+  if (roof() > kRounding)
+    text +=
+        fmt::format("{}the step is faster than the measured ceilings allow, so these are too low: ridge probe measures them again", text.empty() ? "" : "; ");
+  return text;
 }
 
 double StepProfile::roof() const {
@@ -190,6 +205,7 @@ std::string profile_json(const StepProfile& p) {
   j["hardware"] = {
       {"launches", p.launches}, {"programs", p.programs},           {"utilization", p.utilization()},   {"cores", p.busy},
       {"roof", p.roof()},       {"flops_per_second", p.flops_rate}, {"bytes_per_second", p.bytes_rate}, {"exponentials_per_second", p.exponentials_rate}};
+  if (const std::string remark = p.remark(); !remark.empty()) j["remark"] = remark;
   j["memory"]["over_step"] = Json::array();  // of one recorded step: when a kernel begins, and the values in the arena while it runs
   for (const KernelSpan& s : p.spans) j["memory"]["over_step"].push_back({s.begin, s.live_bytes});
   j["stability"] = {{"tensors", Json::array()}, {"gradients", Json::array()}, {"over_time", Json::array()}};

@@ -230,6 +230,9 @@ struct Profiler::State final : KernelLog {
     p.busy.assign(size_t(p.threads), 0), p.phases.clear(), p.kernels = rows;
     p.kernel_seconds = p.gap_seconds = p.data_seconds = p.flops = p.bytes = p.launches = p.programs = 0;
     const double part = 1 / std::max(1.0, double(middle_steps.size()));
+    double own_seconds = 0;  // of a recorded step: a core cannot be inside kernels for longer
+    for (const RecordedStep* step : middle_steps) own_seconds += part * step->seconds;
+    own_seconds = std::max(own_seconds, p.step_seconds);
     for (const RecordedStep* step : middle_steps) {
       p.gap_seconds += part * step->gaps, p.data_seconds += part * step->data, p.launches += part * step->launches, p.programs += part * step->runs;
       for (size_t i = 0; i < step->kernels.size(); ++i) {
@@ -239,7 +242,7 @@ struct Profiler::State final : KernelLog {
         row.exponentials += part * k.exponentials;
       }
       for (const RecordedStep::Span& s : step->spans)
-        for (size_t t = 0; t < s.threads; ++t) p.busy[t] += p.step_seconds > 0 ? part * step->inside[s.inside + t] / p.step_seconds : 0;
+        for (size_t t = 0; t < s.threads; ++t) p.busy[t] += own_seconds > 0 ? part * step->inside[s.inside + t] / own_seconds : 0;
     }
     for (const std::string& phase : phase_order) p.phases.push_back({phase});
     for (KernelRow& row : p.kernels) {

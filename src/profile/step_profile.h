@@ -74,7 +74,7 @@ struct StepProfile {
   double data_seconds = 0;
   double flops = 0, bytes = 0, launches = 0, programs = 0;
   double flops_rate = 0, bytes_rate = 0, exponentials_rate = 0;  // ceilings; 0: unknown
-  std::vector<double> busy;                                      // by thread: share of an unprofiled step inside kernels
+  std::vector<double> busy;                                      // by thread: share of a step's time inside kernels
   std::vector<KernelRow> kernels;                                // slowest first
   std::vector<PhaseRow> phases;
   int64_t planned_bytes = 0, arena_bytes = 0, live_bytes = 0;  // live: the most that values of one program take
@@ -92,8 +92,10 @@ struct StepProfile {
   double tflops() const { return step_seconds > 0 ? 1e-12 * flops / step_seconds : 0; }
   double bandwidth() const { return step_seconds > 0 ? bytes / step_seconds : 0; }  // bytes per second
   double utilization() const;                                                       // mean share of the cores' time inside kernels; of a GPU: of its stream
-  double roof() const;                                                              // sum of the kernels' lower bounds ÷ the step's time
-  std::vector<KindRow> kinds() const;                                               // slowest first
+  // Why shares exceed 100 %: recorded steps that took longer than unprofiled ones, or ceilings that are too low. Empty: none do.
+  std::string remark() const;
+  double roof() const;                 // sum of the kernels' lower bounds ÷ the step's time
+  std::vector<KindRow> kinds() const;  // slowest first
 };
 
 std::string profile_text(const StepProfile& profile, int rows);

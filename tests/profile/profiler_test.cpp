@@ -167,6 +167,31 @@ TEST_F(ProfilerTest, FiguresAreOfTypicalSteps) {
   EXPECT_EQ(p.spans.size(), size_t(count));
 }
 
+// Next to other programs recorded steps may take longer than the unprofiled ones that shares are of: said, and never a core that is busy for 130 %.
+TEST_F(ProfilerTest, NoCoreIsBusyForLongerThanItsStep) {
+  Profiler profiler;
+  for (int i = 0; i < 10; ++i) {
+    profiler.begin_step(i % 2 == 1);
+    for (int times = 0; times < (i % 2 == 1 ? 12 : 1); ++times) run();
+  }
+  profiler.end();
+  const StepProfile& p = profiler.profile();
+  EXPECT_GT(p.recorded_seconds, p.step_seconds);
+  for (const double share : p.busy) EXPECT_LE(share, 1);
+  EXPECT_LE(p.utilization(), 1);
+  EXPECT_NE(profile_text(p, 3).find("recorded steps took longer than unprofiled ones"), std::string::npos) << profile_text(p, 3);
+  EXPECT_TRUE(nlohmann::json::parse(profile_json(p)).contains("remark"));
+}
+
+TEST(Profiled, AStepAboveItsRoofIsExplained) {
+  StepProfile p;
+  p.step_seconds = 1, p.kernel_seconds = 0.9, p.flops_rate = 1, p.bytes_rate = 1;
+  p.kernels.push_back({.name = "map", .layer = "", .phase = "forward", .calls = 1, .seconds = 0.9, .roof = 1.0, .bound = "memory"});
+  EXPECT_EQ(p.remark(), "");
+  p.kernels[0].roof = 1.3;
+  EXPECT_NE(profile_text(p, 3).find("ridge probe measures them again"), std::string::npos) << profile_text(p, 3);
+}
+
 TEST_F(ProfilerTest, ExaminesStepsOverTime) {
   Profiler profiler;
   profiler.begin_step(Profiler::Record::values), run();
