@@ -103,6 +103,9 @@ struct RunNeeds {
   std::function<TrainStep*(const StepOptions&)> make_step = {};
 };
 
+// Why the search for choices ended with this one: what was faster, or that nothing was for certain.
+std::string tuning_reason(const TuneSpace& space, const TuneResult& result);
+
 class RunPlanner {
  public:
   RunPlanner(const config::Resolved& settings, const RunOptions& options, PlannedRun& run) : s_(settings), o_(options), run_(run) {}

@@ -24,6 +24,18 @@ bool is_settled(const config::Resolved& s, const char* key) {
 
 }  // namespace
 
+std::string tuning_reason(const TuneSpace& space, const TuneResult& r) {
+  if (r.points == 0) return r.ended;
+  const std::string measured = fmt::format("{} of {} choices in {}; {}", r.points, space.points(), duration_text(r.seconds), r.ended);
+  const std::string start = duration_text(r.start_seconds);
+  if (r.adopted) return fmt::format("{} a step and {} as planned, {:.2f} x as fast: {}", duration_text(r.best_seconds), start, r.gain(), measured);
+  // Single samples may well be faster: only repeats in turns with the plan decide.
+  if (r.other_seconds > 0 && r.other_seconds <= (1 - kTuneGain) * r.start_seconds)
+    return fmt::format("{} as planned; {} looked faster with {}, which repeats in turns did not make certain{}: {}", start, space.text(r.other),
+                       duration_text(r.other_seconds), r.busy ? " next to other programs" : "", measured);
+  return fmt::format("nothing is {:.0f} % faster than {} a step: {}", 100 * kTuneGain, start, measured);
+}
+
 double RunPlanner::tuning_seconds(const RunNeeds& needs) const {
   if (o_.tune_seconds) return *o_.tune_seconds;
   if (!o_.tune) return 0;
@@ -91,13 +103,7 @@ TunedChoice RunPlanner::search_choices(const RunNeeds& needs, StepTrials& trials
                      .busy = r.busy};
   if (r.other_seconds > 0) choice.runner_up = fmt::format("{}: {}", space.text(r.other), duration_text(r.other_seconds));
   if (o_.tuned) o_.tuned(trials, r);
-  const std::string measured = fmt::format("{} of {} choices in {}; {}", r.points, space.points(), duration_text(r.seconds), r.ended);
-  tuning_ = {"tuning", choice.text(), "measured",
-             r.adopted ? fmt::format("{} a step and {} as planned, {:.2f} x as fast: {}", duration_text(r.best_seconds), duration_text(r.start_seconds),
-                                     r.gain(), measured)
-                       : fmt::format("nothing is {:.0f} % faster than {} a step: {}", 100 * kTuneGain, duration_text(r.start_seconds), measured),
-             choice.runner_up};
-  if (r.points == 0) tuning_->why = r.ended;
+  tuning_ = {"tuning", choice.text(), "measured", tuning_reason(space, r), choice.runner_up};
   if (r.refused > 0) {
     const auto first = std::find_if(r.trials.begin(), r.trials.end(), [](const TuneTrial& t) { return !t.refused.empty(); });
     tuning_->why += fmt::format("; {} refused, such as {}: {}", r.refused, space.text(first->point), first->refused);
@@ -109,7 +115,7 @@ TunedChoice RunPlanner::search_choices(const RunNeeds& needs, StepTrials& trials
 bool RunPlanner::take_choice(const TunedChoice& choice, const std::string& by, const std::string& why) {
   tuned_ = choice.words;
   if (!why.empty())
-    tuning_ = {"tuning", TunedChoice{.words = tuned_}.text(), by, tuned_.empty() ? "nothing was faster in an earlier search" : why, choice.runner_up};
+    tuning_ = {"tuning", TunedChoice{.words = tuned_}.text(), by, tuned_.empty() ? "nothing was certainly faster in an earlier search" : why, choice.runner_up};
   if (const auto threads = tuned_.find("threads"); threads != tuned_.end()) {
     const TeamOptions& team = default_threads().team;
     const int wanted = std::atoi(threads->second.c_str());

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "machine/expect_error.h"
+#include "train/run_planner.h"
 #include "tune/load_watch.h"
 #include "tune/recently_used.h"
 
@@ -151,6 +153,18 @@ TEST(TuneSearch, SaysThatTheMachineWasBusyWhenTheStartWins) {
   const TuneResult missed = search(later.space, later);
   EXPECT_FALSE(missed.adopted);
   EXPECT_TRUE(missed.busy);
+}
+
+// The plan is kept unless something is certainly faster; then the text must not deny what the list of choices shows.
+TEST(TuneSearch, ItsReasonFitsItsFigures) {
+  const TuneSpace space{{{"threads", {"2", "1"}, false}}};
+  TuneResult r{.best = {0}, .start_seconds = 0.010, .best_seconds = 0.010, .other = {1}, .other_seconds = 0.009, .busy = true, .points = 2, .ended = "x"};
+  EXPECT_TRUE(mentions(tuning_reason(space, r), "10 ms as planned; threads=1 looked faster with 9.00 ms, which repeats in turns did not make certain next to"))
+      << tuning_reason(space, r);
+  r.other_seconds = 0.0099;
+  EXPECT_TRUE(mentions(tuning_reason(space, r), "nothing is 2 % faster than 10 ms a step")) << tuning_reason(space, r);
+  r.best = {1}, r.adopted = true, r.best_seconds = 0.009;
+  EXPECT_TRUE(mentions(tuning_reason(space, r), "9.00 ms a step and 10 ms as planned, 1.11 x as fast")) << tuning_reason(space, r);
 }
 
 TEST(TuneSearch, EndsAtTheRoofAndWhenTheTimeIsUp) {
