@@ -177,6 +177,19 @@ TEST(Collector, ContinuesFromItsSavedState) {
     }
 }
 
+// A run that ended at its target goes on with a higher one: the evaluation that ended it may be within the margin of that too, and must not end it again.
+TEST(Collector, GoesOnPastTheEvaluationThatEndedTheRun) {
+  Playing p("cartpole", {}, small_ppo());
+  p.collector->target = -std::numeric_limits<double>::infinity();  // any score, even none
+  EXPECT_TRUE(p.collector->may_end());
+  p.collector->go_on();
+  EXPECT_FALSE(p.collector->may_end());
+  for (int64_t step = 0; step + 1 < p.args.updates(); ++step) p.batch(step);
+  EXPECT_FALSE(p.collector->may_end()) << "within the rollout";
+  p.batch(p.args.updates() - 1);
+  EXPECT_TRUE(p.collector->may_end());
+}
+
 // What a time-limited run keeps for its last evaluation follows the episodes seen so far, not the longest one allowed.
 TEST(Collector, ExpectsEvaluationsOfUsualLength) {
   auto expected_length = [](const char* game, int64_t rollouts) {

@@ -531,7 +531,7 @@ BatchFeed::Batch Collector::next(int64_t step) {
 
 void Collector::finish_rollout() {
   update_statistics();
-  ++since_validation_;
+  ++since_validation_, goes_on_ = false;
   const std::optional<double> now = score_.score();
   wants_validation_ = target && now && *now >= *target && since_validation_ >= kRolloutsBetweenRequests;
   if (wants_validation_) since_validation_ = 0;

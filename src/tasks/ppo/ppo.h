@@ -126,7 +126,8 @@ class Collector final : public BatchFeed {
   bool wants_validation() const override { return wants_validation_; }
   double validation_seconds() const override;
   std::string diagnosis() const override;
-  bool may_end() const override { return !target || score_.score().value_or(-std::numeric_limits<double>::infinity()) >= *target; }
+  bool may_end() const override { return !goes_on_ && (!target || score_.score().value_or(-std::numeric_limits<double>::infinity()) >= *target); }
+  void go_on() { goes_on_ = true; }  // past the evaluation that ended the run so far: only one after another rollout may end it
 
   // Plays episodes, the same number in each of 100 instances (one in fewer instances, if fewer are wanted), with draws of their own. Empty: `stop` returned
   // true.
@@ -190,7 +191,7 @@ class Collector final : public BatchFeed {
   RunningMoments observations_, values_, returns_;
   EpisodeScore score_;
   int64_t position_ = 0, rollouts_ = 0, since_validation_ = 0;
-  bool wants_validation_ = false;
+  bool wants_validation_ = false, goes_on_ = false;
   KlControl<double> kl_ = {1, 0, 0, 0, 0};  // of a GPU: only the factor; the rest is in its memory
   size_t kl_at_ = 0;                        // index of the KL divergence among the loss's scalars
   std::array<double, 6> scalars_ = {};

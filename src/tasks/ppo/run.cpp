@@ -22,6 +22,7 @@
 #include "train/checkpoint.h"
 #include "train/command_settings.h"
 #include "train/module_run.h"
+#include "train/parts.h"
 
 namespace ridge {
 namespace {
@@ -89,10 +90,10 @@ StepOptions ppo_step_options(const Resolved& s) {
 Task::Implied ppo_implied(const Resolved& s) {
   const std::string spec = s.get<std::string>("spec");
   if (spec.empty() || s.get<bool>("resume")) return {};  // a run keeps the settings that it was started with
-  std::error_code ignored;
   if (const std::string source = s.setting("preset").source; source != "default")
     fail(ErrorCode::usage, "[spec] spec={} and preset={} ({}) are two recipes, and the spec's values would replace the preset's; leave one out", spec,
          s.get<std::string>("preset"), source);
+  std::error_code ignored;
   const size_t colon = std::filesystem::exists(spec, ignored) ? spec.npos : spec.rfind(':');
   const std::string file = spec.substr(0, colon), name = colon == spec.npos ? "" : spec.substr(colon + 1);
   std::ifstream in(file, std::ios::binary);
@@ -148,6 +149,7 @@ class PpoRun final : public ModuleRun {
     if (s.get<std::string>("eval_interval") != "none") target_ = s.get<std::optional<double>>("target_score");
     if (o.resume) planner.refuse_finished_run(schedule_.steps, "decisions");
     if (o.resume && target_) planner.refuse_reached_target(schedule_.steps, "target_score", *target_);
+    goes_on_ = o.resume && has_ended_at(o.folder, planner.earlier(), std::numeric_limits<double>::lowest());
     planner.choose_named_device();
     args_.seed = o.seed;
     seed(o.seed);
@@ -189,6 +191,7 @@ class PpoRun final : public ModuleRun {
 
   TrainerTask trainer_task(const Resolved& s) override {
     collector_->target = target_;
+    if (goes_on_) collector_->go_on();
     if (measures_) collector_->measure_environment_after = kSplitAfter;
     collector_->schedule = [schedule = schedule_](int64_t number) { return schedule.rate(number); };
     collector_->begin();
@@ -428,7 +431,7 @@ class PpoRun final : public ModuleRun {
   Instances instances_;
   PpoArgs args_;
   std::chrono::steady_clock::time_point started_;
-  bool measures_;
+  bool measures_, goes_on_ = false;  // goes_on_: resumed after it reached a lower target
   std::shared_ptr<Policy> policy_;
   std::vector<Tensor> tensors_;
   std::shared_ptr<Collector> collector_;
