@@ -114,6 +114,14 @@ TEST(AgentCommands, SayWhichCheckpointIsSkipped) {
   }
 }
 
+// What does not fit a run's environment or network is not the news: that these were changed is.
+TEST(AgentCommands, ResumedWithAnotherEnvironmentOrNetwork) {
+  const RidgeProgram ridge;
+  expect_words(ridge, 0, "PPO of", kAgent);
+  expect_refusal(ridge, 2, "agent was trained with env=cartpole, but env=acrobot was requested; leave it out", "train ppo --resume agent env=acrobot");
+  expect_refusal(ridge, 2, "was trained with recurrent=none, but recurrent=lstm was requested", "train ppo --resume agent recurrent=lstm");
+}
+
 TEST(AgentCommands, ValuesOfASpecNameIt) {
   const RidgeProgram ridge;
   write_text(ridge / "s.json", R"({"short_pole": {"agent": {"name": "PPO", "algorithm": {"name": "PPO", "gamma": 0.9, "lam": 0.95, "time_horizon": 8,

@@ -9,6 +9,8 @@
 #include <set>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "base/text.h"
 #include "data/series_picture.h"
 #include "machine/expect_error.h"

@@ -158,7 +158,8 @@ TEST(TuneSearch, SaysThatTheMachineWasBusyWhenTheStartWins) {
 // The plan is kept unless something is certainly faster; then the text must not deny what the list of choices shows.
 TEST(TuneSearch, ItsReasonFitsItsFigures) {
   const TuneSpace space{{{"threads", {"2", "1"}, false}}};
-  TuneResult r{.best = {0}, .start_seconds = 0.010, .best_seconds = 0.010, .other = {1}, .other_seconds = 0.009, .busy = true, .points = 2, .ended = "x"};
+  TuneResult r;
+  r.best = {0}, r.start_seconds = r.best_seconds = 0.010, r.other = {1}, r.other_seconds = 0.009, r.busy = true, r.points = 2, r.ended = "x";
   EXPECT_TRUE(mentions(tuning_reason(space, r), "10 ms as planned; threads=1 looked faster with 9.00 ms, which repeats in turns did not make certain next to"))
       << tuning_reason(space, r);
   r.other_seconds = 0.0099;

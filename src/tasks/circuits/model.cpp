@@ -60,8 +60,7 @@ std::string CircuitNet::json(const Series& series, const std::string& source) co
 std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string& source) {
   std::error_code ignored;
   if (source == "builtin" && s.get<std::string>("preset") == "table")
-    fail(ErrorCode::usage, "[data] preset=table is for a table of your own: add data=FILE, or leave preset out and set data to one of {}",
-         listed(generated_names()));
+    fail(ErrorCode::usage, "[data] preset=table is for a table of your own: add data=FILE, or leave it out; data sets are {}", listed(generated_names()));
   const std::string name = source == "builtin" ? "xor" : source;
   if (is_generated(name)) {
     if (fs::exists(name, ignored))

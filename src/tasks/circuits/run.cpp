@@ -162,7 +162,7 @@ Task circuits_task() {
           [](const Resolved& s, std::string_view key) {
             return key == "batch" || (s.get<std::string>("wiring").empty() && (key == "units" || s.get<std::string>("cell") == "cfc"));
           },
-      .kept = {"cell"}};
+      .kept = {"cell", "mode", "units", "mixed_memory", "layers", "bidirectional"}};
 }
 
 }  // namespace ridge

@@ -473,6 +473,7 @@ Task ppo_task() {
           .owns = is_agent,
           .report = report_agents,
           .sizes = {{"instances", {}}},
+          .kept = {"env", "network", "units", "layers", "activation", "separate", "recurrent", "recurrent_units"},
           .has_data = false};
 }
 
