@@ -54,11 +54,11 @@ constexpr Key kCircuitKeys[] = {
 // clang-format on
 
 // Each reaches what docs/benchmarks.md says. xor: the sizes published for this data set (CfC with an LSTM). Its times are in units of 32 bits; without a scale,
-// telling 3 bits from 4 takes very large weights.
+// telling 3 bits from 4 takes very large weights. Without mixed memory, Muon's accuracy varies little with the seed, AdamW's by 1.5 %.
 constexpr Preset kPresets[] = {
     {"xor",
-     "data=xor units=64 mixed_memory=true backbone_units=128 activation=relu time=both time_scale=32 batch=128 steps=14000 lr=1e-3 min_lr=1e-5 warmup=100 "
-     "beta2=0.99 clip=0.25 weight_decay=0"},
+     "data=xor units=64 mixed_memory=true backbone_units=128 activation=relu time=both time_scale=32 batch=128 steps=14000 optimizer=muon lr=2e-3 "
+     "min_lr=1e-5 warmup=100 beta2=0.999 clip=0.25 weight_decay=0"},
     {"sine", "data=sine units=32 backbone_units=64 activation=tanh batch=64 steps=2000 lr=5e-3 min_lr=1e-5 warmup=50 beta2=0.99 weight_decay=0"},
     {"irregular", "data=irregular units=64 backbone_units=64 activation=tanh batch=64 steps=4000 lr=5e-3 min_lr=1e-5 warmup=50 beta2=0.99 weight_decay=0"},
     {"lorenz",
