@@ -21,32 +21,41 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Eight = hn::CappedTag<float, 8>;
 using Full = hn::ScalableTag<float>;
 
-template <class D>
+// Functions of n vectors, an operation for all of them before the next one: then few operations wait in the core for what comes before them.
+template <class D, int n>
 struct Functions {
   using V = hn::Vec<D>;
   static HWY_INLINE V value(float x) { return hn::Set(D(), x); }
+  template <class F>
+  static HWY_INLINE void each(const F& f) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; ++i) f(i);
+  }
 
-  // exp(x) for x in [-104, 89], or exp(-x), within 1 ulp
+  // y = exp(x) for x in [-104, 89], or exp(-x), within 1 ulp
   template <bool kNegative = false>
-  static HWY_INLINE V exp_inside(V x) {
+  static HWY_INLINE void exp_inside(const V* x, V* y) {
     constexpr float s = kNegative ? -1 : 1;
-    const V n = hn::Round(hn::Mul(x, value(s * 1.44269504089f)));
-    V r = hn::MulAdd(n, value(-s * 0.693145751953125f), x);  // 15 bits, so that n times this is exact
-    r = hn::MulAdd(n, value(-s * 1.42860682e-6f), r);        // x less n ln 2, or plus it
-    V q = hn::MulAdd(value(0.0013950615956f), r, value(s * 0.0083689533411f));
-    q = hn::MulAdd(q, r, value(0.041666203889f));
-    q = hn::MulAdd(q, r, value(s * 0.16666518309f));
-    q = hn::MulAdd(q, r, value(0.50000000958f));
-    q = hn::MulAdd(q, r, value(s));
-    const V p = hn::MulAdd(q, r, value(1.f));
+    V whole[n], r[n];
+    each([&](int i) HWY_ATTR { whole[i] = hn::Mul(x[i], value(s * 1.44269504089f)); });
+    each([&](int i) HWY_ATTR { whole[i] = hn::Round(whole[i]); });
+    each([&](int i) HWY_ATTR { r[i] = hn::MulAdd(whole[i], value(-s * 0.693145751953125f), x[i]); });  // 15 bits, so that the product is exact
+    each([&](int i) HWY_ATTR { r[i] = hn::MulAdd(whole[i], value(-s * 1.42860682e-6f), r[i]); });      // x less a multiple of ln 2, or plus it
+    each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(value(0.0013950615956f), r[i], value(s * 0.0083689533411f)); });
+    for (float c : {0.041666203889f, s * 0.16666518309f, 0.50000000958f, s, 1.f})
+      each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(y[i], r[i], value(c)); });
+    each([&](int i) HWY_ATTR { y[i] = scaled(y[i], whole[i]); });
+  }
+  // x times 2 to the power of a whole number of at most 160
+  static HWY_INLINE V scaled(V x, V power) {
 #if HWY_TARGET == HWY_AVX3
-    if constexpr (sizeof(V) == 64) return V{_mm512_scalef_ps(p.raw, n.raw)};
-    if constexpr (sizeof(V) == 32) return V{_mm256_scalef_ps(p.raw, n.raw)};
+    if constexpr (sizeof(V) == 64) return V{_mm512_scalef_ps(x.raw, power.raw)};
+    if constexpr (sizeof(V) == 32) return V{_mm256_scalef_ps(x.raw, power.raw)};
 #else
     const hn::RebindToSigned<D> di;
-    const auto whole = hn::ConvertTo(di, n), half = hn::ShiftRight<1>(whole);
-    auto power = [&](auto k) HWY_ATTR { return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(k, hn::Set(di, 127)))); };
-    return hn::Mul(hn::Mul(p, power(half)), power(hn::Sub(whole, half)));
+    const auto whole = hn::ConvertTo(di, power), half = hn::ShiftRight<1>(whole);
+    auto two_to = [&](auto k) HWY_ATTR { return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(k, hn::Set(di, 127)))); };
+    return hn::Mul(hn::Mul(x, two_to(half)), two_to(hn::Sub(whole, half)));
 #endif
   }
 
@@ -65,32 +74,37 @@ struct Functions {
     return hn::Max(value(limit), x);
 #endif
   }
-
-  // x / y to about 1.5 ulp for y in [1, 2^127]
-  static HWY_INLINE V divide_approx(V x, V y) {
-#if HWY_TARGET == HWY_AVX3
-    V r;
-    if constexpr (sizeof(V) == 64) r = V{_mm512_rcp14_ps(y.raw)};
-    if constexpr (sizeof(V) == 32) r = V{_mm256_rcp14_ps(y.raw)};
-    return hn::Mul(x, hn::MulAdd(hn::NegMulAdd(y, r, value(1.f)), r, r));
-#else
-    return hn::Div(x, y);
-#endif
+  static HWY_INLINE void clamp(float least, float most, V* x) {
+    each([&](int i) HWY_ATTR { x[i] = at_least(least, x[i]); });
+    each([&](int i) HWY_ATTR { x[i] = at_most(most, x[i]); });
   }
 
-  static HWY_INLINE V exp(V x) { return exp_inside(at_most(89.f, at_least(-104.f, x))); }
+  static HWY_INLINE void exp(V* x) {
+    clamp(-104.f, 89.f, x);
+    exp_inside(x, x);
+  }
   // Within 3 ulp; below -87.34, where the exact value is denormal, at most the least normal number.
-  static HWY_INLINE V sigmoid(V x) { return divide_approx(value(1.f), hn::Add(value(1.f), exp_inside<true>(at_most(87.34f, at_least(-87.34f, x))))); }
+  static HWY_INLINE void sigmoid(V* x) {
+    clamp(-87.34f, 87.34f, x);
+    exp_inside<true>(x, x);
+    each([&](int i) HWY_ATTR { x[i] = hn::Add(value(1.f), x[i]); });
+    each([&](int i) HWY_ATTR { x[i] = hn::Div(value(1.f), x[i]); });
+  }
   // Beyond 0.55 by the exponential, where little cancels; else by its series. Within 3 ulp.
-  static HWY_INLINE V tanh(V x) {
-    const V a = at_most(10.f, hn::Abs(x)), e = exp_inside(hn::Add(a, a));
-    const V far = hn::Sub(value(1.f), divide_approx(value(2.f), hn::Add(e, value(1.f))));
-    const V y = hn::Mul(x, x);
-    V q = value(0.000590027441f);
-    for (float c : {-0.00145583438f, 0.00359212803f, -0.00886323552f, 0.0218694885f, -0.0539682540f, 0.133333333f, -0.333333333f})
-      q = hn::MulAdd(q, y, value(c));
-    const V near = hn::MulAdd(hn::Mul(x, y), q, x);
-    return hn::IfThenElse(hn::Gt(a, value(0.55f)), hn::CopySign(far, x), near);
+  static HWY_INLINE void tanh(V* x) {
+    V twice[n], far[n];
+    each([&](int i) HWY_ATTR { twice[i] = at_most(10.f, hn::Abs(x[i])); });
+    each([&](int i) HWY_ATTR { far[i] = hn::Add(twice[i], twice[i]); });
+    exp_inside(far, far);
+    each([&](int i) HWY_ATTR {
+      far[i] = hn::Sub(value(1.f), hn::Div(value(2.f), hn::Add(far[i], value(1.f))));
+      const V y = hn::Mul(x[i], x[i]);
+      V q = value(0.000590027441f);
+      for (float c : {-0.00145583438f, 0.00359212803f, -0.00886323552f, 0.0218694885f, -0.0539682540f, 0.133333333f, -0.333333333f})
+        q = hn::MulAdd(q, y, value(c));
+      const V near = hn::MulAdd(hn::Mul(x[i], y), q, x[i]);
+      x[i] = hn::IfThenElse(hn::Gt(twice[i], value(0.55f)), hn::CopySign(far[i], x[i]), near);
+    });
   }
 };
 
@@ -111,7 +125,7 @@ HWY_INLINE hn::Vec<D> numbers_of(D d, const float* p) {
 template <class D, PanelForm form, int kLanes, int kCount>
 struct Machine {
   using V = hn::Vec<D>;
-  using F = Functions<D>;
+  using F = Functions<D, kCount>;
   using Step = void (*)(const PanelStep*, const PanelPlace*, V, V, V, V, V, V, V, V);
   static constexpr int64_t kWidth = int64_t(hn::MaxLanes(D()));
 
@@ -171,10 +185,7 @@ struct Machine {
     if constexpr (code == PanelCode::neg) return hn::Neg(x);
     if constexpr (code == PanelCode::abs) return hn::Abs(x);
     if constexpr (code == PanelCode::sqrt) return hn::Sqrt(x);
-    if constexpr (code == PanelCode::exp) return F::exp(x);
-    if constexpr (code == PanelCode::tanh) return F::tanh(x);
-    if constexpr (code == PanelCode::sigmoid) return F::sigmoid(x);
-    if constexpr (code == PanelCode::slope) return hn::Mul(x, hn::Sub(F::value(1.f), x));
+    if constexpr (code == PanelCode::slope) return hn::Mul(x, hn::Sub(hn::Set(D(), 1.f), x));
     return x;
   }
 
@@ -215,6 +226,12 @@ struct Machine {
       }
     } else if constexpr (has_operand(code)) {
       each<kind>(*in, *at, [&](int u, V y) HWY_ATTR { x[u] = changed<code>(x[u], y); });
+    } else if constexpr (code == PanelCode::exp) {
+      F::exp(x);
+    } else if constexpr (code == PanelCode::tanh) {
+      F::tanh(x);
+    } else if constexpr (code == PanelCode::sigmoid) {
+      F::sigmoid(x);
     } else {
 #pragma GCC unroll 8
       for (int u = 0; u < kCount; ++u) x[u] = changed<code>(x[u], x[u]);
