@@ -169,7 +169,7 @@ void CudaCode::run_examined(KernelLog& log) {
   StreamSink sink(device_.driver(), device_.stream());
   compiled_.enqueue(sink, addresses(), [&](size_t kernel) {
     device_.driver().stream_wait(device_.stream());
-    log.look(program(), kernel, read);
+    for (size_t done : compiled_.done_by(kernel)) log.look(program(), done, read);
   });
 }
 

@@ -11,6 +11,8 @@ namespace ridge::cuda {
 
 // Operands: A, B, C; with an epilogue A, B, then the epilogue's.
 std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
+std::string matmul_list_key(const Program& program, const ProgramKernel& kernel, const Chip& chip);  // of products that may run as a list; empty: alone
+std::unique_ptr<Kernel> make_matmul_list(const Program& program, std::span<const ProgramKernel* const> kernels, const Chip& chip);
 
 // attention, attention_grad; null if no kernel supports the node (its decomposition runs instead).
 std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
@@ -32,6 +34,10 @@ class CudaMaker final : public KernelMaker {
   std::string target() const override { return chip_.target(); }
   std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kernel) const override { return make_matmul_kernel(program, kernel, chip_); }
   std::unique_ptr<Kernel> macro(const Program& program, const ProgramKernel& kernel) const override;
+  std::string matmul_key(const Program& program, const ProgramKernel& kernel) const override { return matmul_list_key(program, kernel, chip_); }
+  std::unique_ptr<Kernel> matmuls(const Program& program, std::span<const ProgramKernel* const> kernels) const override {
+    return make_matmul_list(program, kernels, chip_);
+  }
 
  private:
   const Chip& chip_;

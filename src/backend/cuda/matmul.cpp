@@ -40,6 +40,7 @@ struct Way {
 
 class MatmulKernel final : public Kernel {
  public:
+  static std::unique_ptr<MatmulKernel> of(const Program& program, const ProgramKernel& kernel, const Chip& chip);
   MatmulKernel(const MatmulDesc& desc, const Chip& chip) : chip_(chip), problem_(make_problem(desc.loops, desc.a, desc.b)) {
     problem_.f32_products = chip.f32_products;
     alignments_ = desc.alignments;
@@ -106,27 +107,41 @@ class MatmulKernel final : public Kernel {
   void enqueue(Bases bases, LaunchSink& sink) const override {
     const StreamHandle stream = stream_of(sink);
     const Way& w = ways_[size_t(way_)];
-    const MatmulEpilogue& e = w.epilogue;
-    auto array = [&](const MatmulArray& x) { return x ? at(bases, moved(operands_[size_t(x.operand)], x.offset * size_of(x.type))) : DevicePointer(0); };
-    const DevicePointer a = at(bases, a_), b = at(bases, b_), workspace = at(bases, workspace_);
-    const DevicePointer result = w.detached ? workspace + DevicePointer(sums_at_) : array(e.result);
-    const DevicePointer space = (workspace + DevicePointer(product_at_ + kProductAlignment - 1)) / kProductAlignment * kProductAlignment;
-    DevicePointer bias = array(e.bias);
+    const OwnMatmul::Addresses to_product = addresses(bases);
     if (library_) {
+      const auto& [a, b, result, bias, addend, aux, space] = to_product;
+      DevicePointer library_bias = bias;
       if (w.library->convert_bias) {
-        DevicePointer to = workspace;
+        DevicePointer to = at(bases, workspace_);
         long long count = problem_.columns;
-        int type = e.result.type == DType::bf16 ? 1 : 2;
-        void* parameters[] = {&bias, &to, &count, &type};
+        int type = w.epilogue.result.type == DType::bf16 ? 1 : 2;
+        void* parameters[] = {&library_bias, &to, &count, &type};
         driver_->launch(convert_bias_, unsigned((count + 255) / 256), 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
-        bias = to;
+        library_bias = to;
       }
       const bool swapped = w.library->product.swapped;
-      library_->enqueue(choice_.algorithm, {swapped ? b : a, swapped ? a : b, result, bias, array(e.addend), array(e.aux), space}, library_bytes_, stream);
+      library_->enqueue(choice_.algorithm, {swapped ? b : a, swapped ? a : b, result, library_bias, addend, aux, space}, library_bytes_, stream);
     } else {
-      w.own->enqueue({a, b, result, bias, array(e.addend), array(e.aux), space}, stream);
+      w.own->enqueue(to_product, stream);
     }
     if (w.rest) w.rest->enqueue(bases, sink);
+  }
+
+  // Our own product, if it is all that there is to do; else null.
+  const OwnMatmul* own_alone() const { return library_ways().empty() && !ways_[0].rest ? ways_[0].own.get() : nullptr; }
+
+  OwnMatmul::Addresses addresses(Bases bases) const {
+    const Way& w = ways_[size_t(way_)];
+    const MatmulEpilogue& e = w.epilogue;
+    auto array = [&](const MatmulArray& x) { return x ? at(bases, moved(operands_[size_t(x.operand)], x.offset * size_of(x.type))) : DevicePointer(0); };
+    const DevicePointer workspace = at(bases, workspace_);
+    return {.a = at(bases, a_),
+            .b = at(bases, b_),
+            .result = w.detached ? workspace + DevicePointer(sums_at_) : array(e.result),
+            .bias = array(e.bias),
+            .addend = array(e.addend),
+            .aux = array(e.aux),
+            .workspace = (workspace + DevicePointer(product_at_ + kProductAlignment - 1)) / kProductAlignment * kProductAlignment};
   }
 
   int launches() const override {
@@ -254,11 +269,7 @@ class MatmulKernel final : public Kernel {
   std::vector<Place> operands_;  // the result, or the epilogue's operands
 };
 
-}  // namespace
-
-std::unique_ptr<Kernel> make_matmul(const MatmulDesc& desc, const Chip& chip) { return std::make_unique<MatmulKernel>(desc, chip); }
-
-std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+std::unique_ptr<MatmulKernel> MatmulKernel::of(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
   const Graph& g = program.graph;
   const Node& node = g[kernel.group.node];
   MatmulDesc desc;
@@ -274,7 +285,66 @@ std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const Program
       buffer = &program.buffer_of(program.inputs[size_t(state)]);
     desc.memory.push_back(int(buffer - program.buffers.data()));
   }
-  return make_matmul(desc, chip);
+  return std::make_unique<MatmulKernel>(desc, chip);
+}
+
+class MatmulListKernel final : public Kernel {
+ public:
+  MatmulListKernel(const Program& program, std::span<const ProgramKernel* const> kernels, const Chip& chip) {
+    std::vector<const OwnMatmul*> products;
+    for (const ProgramKernel* k : kernels) {
+      const MatmulKernel& one = *each_.emplace_back(MatmulKernel::of(program, *k, chip));
+      products.push_back(one.own_alone());
+      operands_.push_back(k->operands.size()), workspace_at_.push_back(workspace_bytes_);
+      workspace_bytes_ += rounded(one.workspace_bytes());
+    }
+    list_ = std::make_unique<OwnMatmulList>(std::move(products));
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+  std::vector<KernelText> texts() const override { return list_->texts(); }
+  void load(gpu::Loader& loader) override { list_->load(cuda_loader(loader)); }
+  void bind(std::span<const Place> operands, Place workspace, Place fault) override {
+    for (size_t i = 0; i < each_.size(); ++i) {
+      each_[i]->bind(operands.first(operands_[i]), moved(workspace, workspace_at_[i]), fault);
+      operands = operands.subspan(operands_[i]);
+    }
+  }
+  void enqueue(Bases bases, LaunchSink& sink) const override {
+    std::vector<OwnMatmul::Addresses> at;
+    for (const auto& one : each_) at.push_back(one->addresses(bases));
+    list_->enqueue(at, sink);
+  }
+  int launches() const override { return list_->launches(); }
+  std::string note() const override { return fmt::format("own, {} products in a list", each_.size()); }
+
+ private:
+  std::vector<std::unique_ptr<MatmulKernel>> each_;
+  std::vector<size_t> operands_;  // number of each
+  std::vector<int64_t> workspace_at_;
+  int64_t workspace_bytes_ = 0;
+  std::unique_ptr<OwnMatmulList> list_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_matmul(const MatmulDesc& desc, const Chip& chip) { return std::make_unique<MatmulKernel>(desc, chip); }
+
+std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  return MatmulKernel::of(program, kernel, chip);
+}
+
+std::string matmul_list_key(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  const Graph& g = program.graph;
+  const Node& node = g[kernel.group.node];
+  if (!OwnMatmul::suits(make_problem(kernel.loops, g.dtype(node.in[0]), g.dtype(node.in[1])))) return {};
+  const std::unique_ptr<MatmulKernel> made = MatmulKernel::of(program, kernel, chip);
+  const OwnMatmul* own = made->own_alone();
+  return own ? own->list_key() : std::string();
+}
+
+std::unique_ptr<Kernel> make_matmul_list(const Program& program, std::span<const ProgramKernel* const> kernels, const Chip& chip) {
+  return std::make_unique<MatmulListKernel>(program, kernels, chip);
 }
 
 }  // namespace ridge::cuda

@@ -1,9 +1,12 @@
 #include "backend/cuda/matmul_text.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 
 #include "backend/cuda/prelude.h"
 #include "base/error.h"
@@ -19,7 +22,7 @@ constexpr const char* kCommon = R"(
 typedef long long i64;
 
 struct MatmulAxis {
-  i64 size[6], x[6], y[6], z[6];
+  i64 size[kAxisLoops], x[kAxisLoops], y[kAxisLoops], z[kAxisLoops];
 };
 struct MatmulArguments {
   const void *a, *b;
@@ -90,10 +93,10 @@ __device__ __forceinline__ void matmul_finish(const MatmulArguments& g, i64 batc
   matmul_write<kResult>(g.result, at, v);
 }
 
-__device__ __forceinline__ void matmul_store(const MatmulArguments& g, i64 batch, i64 row, i64 column, float sum) {
+__device__ __forceinline__ void matmul_store(const MatmulArguments& g, i64 part, i64 batch, i64 row, i64 column, float sum) {
   if (row >= g.rows || column >= g.columns) return;
   if (kParts)
-    g.parts[(((i64)blockIdx.z * g.batches + batch) * g.rows + row) * g.columns + column] = sum;
+    g.parts[((part * g.batches + batch) * g.rows + row) * g.columns + column] = sum;
   else
     matmul_finish(g, batch, row, column, sum);
 }
@@ -129,14 +132,14 @@ struct MatmulFetch {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
+__device__ __forceinline__ void matmul_tile(const MatmulArguments& g, i64 tile, i64 part, i64 first_batch, i64 batch_step) {
   __shared__ float x[kDeep][kTile + 4], y[kDeep][kTile + 4];
   __shared__ i64 rows_at[kTile], columns_at[kTile], depth_a[2 * kDeep], depth_b[2 * kDeep];
   i64 down = (g.rows + kTile - 1) / kTile;
-  i64 row = (i64)blockIdx.x % down * kTile, column = (i64)blockIdx.x / down * kTile;
-  i64 begin = (i64)blockIdx.z * g.part, end = begin + g.part < g.depth ? begin + g.part : g.depth;
+  i64 row = tile % down * kTile, column = tile / down * kTile;
+  i64 begin = part * g.part, end = begin + g.part < g.depth ? begin + g.part : g.depth;
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
-  for (i64 batch = blockIdx.y; batch < g.batches; batch += gridDim.y) {
+  for (i64 batch = first_batch; batch < g.batches; batch += batch_step) {
     matmul_places<kMLoops, kTile>(rows_at, g.m.size, g.m.x, row, g.rows, matmul_element<kBatchLoops>(g.batch.size, g.batch.x, batch));
     matmul_places<kNLoops, kTile>(columns_at, g.n.size, g.n.x, column, g.columns, matmul_element<kBatchLoops>(g.batch.size, g.batch.y, batch));
     for (int s = 0; s < 2; ++s) matmul_depth<kDeep>(depth_a, depth_b, g, s, begin + s * kDeep, end);
@@ -166,9 +169,15 @@ extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONST
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) matmul_store(g, batch, row + ty * 4 + i, column + tx * 4 + j, sum[i][j]);
+      for (int j = 0; j < 4; ++j) matmul_store(g, part, batch, row + ty * 4 + i, column + tx * 4 + j, sum[i][j]);
     __syncthreads();
   }
+}
+)";
+
+constexpr const char* kScalarEntry = R"(
+extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
+  matmul_tile(g, blockIdx.x, blockIdx.z, blockIdx.y, gridDim.y);
 }
 )";
 
@@ -283,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) ridge_matmul(const RID
       for (int j = 0; j < kWarpColumns / 8; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          matmul_store(g, batch, row + warp_row + 16 * i + lane / 4 + e / 2 * 8, column + warp_column + 8 * j + lane % 4 * 2 + e % 2, sum[i][j][e]);
+          matmul_store(g, blockIdx.z, batch, row + warp_row + 16 * i + lane / 4 + e / 2 * 8, column + warp_column + 8 * j + lane % 4 * 2 + e % 2, sum[i][j][e]);
     __syncthreads();
   }
 }
@@ -292,11 +301,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) ridge_matmul(const RID
 // Adds the parts of the depth: eight groups of threads take every eighth part, and then their sums are added in order.
 constexpr const char* kFinish = R"(
 constexpr int kGroups = 8, kElements = 32;
-extern "C" __global__ void __launch_bounds__(kGroups * kElements) ridge_matmul_finish(const RIDGE_CONSTANT MatmulArguments g) {
+__device__ __forceinline__ void matmul_add_parts(const MatmulArguments& g, i64 block, i64 blocks) {
   __shared__ float sums[kGroups][kElements];
   i64 all = g.batches * g.rows * g.columns, parts = (g.depth + g.part - 1) / g.part;
   int group = (int)threadIdx.x / kElements, element = (int)threadIdx.x % kElements;
-  for (i64 first = (i64)blockIdx.x * kElements; first < all; first += (i64)gridDim.x * kElements) {
+  for (i64 first = block * kElements; first < all; first += blocks * kElements) {
     i64 i = first + element;
     float sum = 0.f;
     if (i < all) {
@@ -315,7 +324,40 @@ extern "C" __global__ void __launch_bounds__(kGroups * kElements) ridge_matmul_f
   }
 }
 )";
+constexpr const char* kFinishEntry = R"(
+extern "C" __global__ void __launch_bounds__(kGroups * kElements) ridge_matmul_finish(const RIDGE_CONSTANT MatmulArguments g) {
+  matmul_add_parts(g, blockIdx.x, gridDim.x);
+}
+)";
 constexpr int64_t kFinishElements = 32;  // of a block
+
+// Several products in one launch. An entry's blocks begin at `first`.
+constexpr const char* kList = R"(
+struct MatmulList {
+  int count, first[kEntries + 1];
+  MatmulArguments each[kEntries];
+};
+__device__ __forceinline__ int matmul_entry(const MatmulList& list) {
+  int which = 0;
+  while (which + 1 < list.count && list.first[which + 1] <= (int)blockIdx.x) ++which;
+  return which;
+}
+)";
+constexpr const char* kScalarListEntry = R"(
+extern "C" __global__ void __launch_bounds__(256) ridge_matmul_list(const RIDGE_CONSTANT MatmulList list) {
+  int which = matmul_entry(list);
+  const MatmulArguments& g = list.each[which];
+  i64 tiles = (g.rows + kTile - 1) / kTile * ((g.columns + kTile - 1) / kTile), block = (int)blockIdx.x - list.first[which];
+  matmul_tile(g, block % tiles, block / tiles, 0, 1);
+}
+)";
+constexpr const char* kFinishListEntry = R"(
+extern "C" __global__ void __launch_bounds__(kGroups * kElements) ridge_matmul_finish_list(const RIDGE_CONSTANT MatmulList list) {
+  int which = matmul_entry(list);
+  matmul_add_parts(list.each[which], (int)blockIdx.x - list.first[which], list.first[which + 1] - list.first[which]);
+}
+)";
+constexpr int64_t kListBytes = 4096;  // of the arguments of a launch: the limit that every driver supports
 
 constexpr int64_t kPartDepth = 512, kScalarPartDepth = 64;  // a part is at least this deep, with and without matrix units
 constexpr int64_t kBlocks = 256;                            // the number of blocks a product should have, if its depth allows
@@ -371,29 +413,34 @@ OwnMatmul::OwnMatmul(const MatmulProblem& p, const MatmulEpilogue& e, const Chip
       empty_ ? 1 : std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(tiles, 1), p.depth / (matrix_units_ ? kPartDepth : kScalarPartDepth)), 1, kBlocks);
   g.part = std::max<int64_t>(ceil_div(ceil_div(p.depth, parts_), 32) * 32, 32);
   parts_ = std::max<int64_t>(ceil_div(p.depth, g.part), 1);
-  const bool a_fast = depth_is_fast(p.m, p.k, &MatmulLoop::a), b_fast = depth_is_fast(p.n, p.k, &MatmulLoop::b);
+  a_fast_ = depth_is_fast(p.m, p.k, &MatmulLoop::a), b_fast_ = depth_is_fast(p.n, p.k, &MatmulLoop::b);
   auto type = [](const MatmulArray& x) { return x ? number_of(x.type) : -1; };
-  constants_ = fmt::format(
-      "constexpr int kA = {}, kB = {}, kResult = {}, kBias = {}, kAddend = {}, kAux = {}, kFunction = {};\n"
-      "constexpr int kBatchLoops = {}, kMLoops = {}, kNLoops = {}, kKLoops = {};\nconstexpr bool kParts = {};\n",
-      number_of(p.a), number_of(p.b), number_of(e.result.type), type(e.bias), type(e.addend), type(e.aux),
-      e.function == Function::relu        ? 1
-      : e.function == Function::gelu      ? 2
-      : e.function == Function::gelu_grad ? 3
-                                          : 0,
-      p.batch.size(), p.m.size(), p.n.size(), p.k.size(), parts_ > 1);
-  constants_ += fmt::format("constexpr bool kAFastK = {}, kBFastK = {};\n", a_fast, b_fast);
+  constants_ = fmt::format("constexpr int kA = {}, kB = {}, kResult = {}, kBias = {}, kAddend = {}, kAux = {}, kFunction = {};\nconstexpr bool kParts = {};\n",
+                           number_of(p.a), number_of(p.b), number_of(e.result.type), type(e.bias), type(e.addend), type(e.aux),
+                           e.function == Function::relu        ? 1
+                           : e.function == Function::gelu      ? 2
+                           : e.function == Function::gelu_grad ? 3
+                                                               : 0,
+                           parts_ > 1);
+  loops_ = {int(p.batch.size()), int(p.m.size()), int(p.n.size()), int(p.k.size())};
   if (matrix_units_)
-    constants_ += fmt::format("constexpr int kTileRows = {}, kTileColumns = {}, kWarpsDown = {}, kWarpsAcross = 2;\nconstexpr bool kAWide = {}, kBWide = {};\n",
-                              tile_rows_, tile_columns_, tile_rows_ / 32, wide(a_fast ? p.k : p.m, a_fast ? p.m : p.k, p.batch, &MatmulLoop::a, alignment_a),
-                              wide(b_fast ? p.k : p.n, b_fast ? p.n : p.k, p.batch, &MatmulLoop::b, alignment_b));
+    tiles_ = fmt::format("constexpr int kTileRows = {}, kTileColumns = {}, kWarpsDown = {}, kWarpsAcross = 2;\nconstexpr bool kAWide = {}, kBWide = {};\n",
+                         tile_rows_, tile_columns_, tile_rows_ / 32, wide(a_fast_ ? p.k : p.m, a_fast_ ? p.m : p.k, p.batch, &MatmulLoop::a, alignment_a),
+                         wide(b_fast_ ? p.k : p.n, b_fast_ ? p.n : p.k, p.batch, &MatmulLoop::b, alignment_b));
+}
+
+std::string OwnMatmul::head(const std::array<int, 4>& loops, int axis_loops) const {
+  return std::string(matrix_prelude()) + constants_ +
+         fmt::format("constexpr int kBatchLoops = {}, kMLoops = {}, kNLoops = {}, kKLoops = {}, kAxisLoops = {};\n", loops[0], loops[1], loops[2], loops[3],
+                     axis_loops) +
+         fmt::format("constexpr bool kAFastK = {}, kBFastK = {};\n", a_fast_, b_fast_) + tiles_ + kCommon;
 }
 
 std::vector<KernelText> OwnMatmul::texts() const {
   if (empty_) return {};
-  const std::string head = std::string(matrix_prelude()) + constants_ + kCommon;
-  std::vector<KernelText> out = {{"ridge_matmul", head + (matrix_units_ ? kMatrixProduct : kScalarProduct), 0}};
-  if (parts_ > 1) out.push_back({"ridge_matmul_finish", head + kFinish, 0});
+  const std::string all = head(loops_, kMatmulLoops);
+  std::vector<KernelText> out = {{"ridge_matmul", all + (matrix_units_ ? kMatrixProduct : std::string(kScalarProduct) + kScalarEntry), 0}};
+  if (parts_ > 1) out.push_back({"ridge_matmul_finish", all + kFinish + kFinishEntry, 0});
   return out;
 }
 
@@ -413,18 +460,79 @@ void OwnMatmul::load(Loader& loader) {
   if (all.size() > 1) finish_ = loader.function(all[1]);
 }
 
-void OwnMatmul::enqueue(const Addresses& at, StreamHandle stream) const {
-  if (empty_) return;
+MatmulArguments OwnMatmul::arguments(const Addresses& at) const {
   MatmulArguments g = arguments_;
   g.a = at.a, g.b = at.b, g.result = at.result, g.bias = at.bias, g.addend = at.addend, g.aux = at.aux, g.parts = at.workspace;
+  return g;
+}
+
+void OwnMatmul::enqueue(const Addresses& at, StreamHandle stream) const {
+  if (empty_) return;
+  MatmulArguments g = arguments(at);
   void* parameters[] = {&g};
-  const int64_t tiles = ceil_div(g.rows, tile_rows_) * ceil_div(g.columns, tile_columns_);
-  if (tiles > INT32_MAX) fail(ErrorCode::unsupported, "[matmul] a result of {} x {} has too many tiles for one launch: split the batch", g.rows, g.columns);
+  if (tiles() > INT32_MAX) fail(ErrorCode::unsupported, "[matmul] a result of {} x {} has too many tiles for one launch: split the batch", g.rows, g.columns);
   const unsigned batches = unsigned(std::min<int64_t>(g.batches, 65535));
-  driver_->launch(product_, unsigned(tiles), batches, unsigned(parts_), unsigned(threads_), 1, 1, 0, stream, parameters, nullptr);
+  driver_->launch(product_, unsigned(tiles()), batches, unsigned(parts_), unsigned(threads_), 1, 1, 0, stream, parameters, nullptr);
   if (parts_ == 1) return;
-  const unsigned blocks = unsigned(std::min<int64_t>(ceil_div(g.batches * g.rows * g.columns, kFinishElements), 4096));
-  driver_->launch(finish_, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
+  driver_->launch(finish_, unsigned(finish_blocks()), 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
+}
+
+int64_t OwnMatmul::tiles() const { return ceil_div(arguments_.rows, tile_rows_) * ceil_div(arguments_.columns, tile_columns_); }
+int64_t OwnMatmul::finish_blocks() const {
+  return std::min<int64_t>(ceil_div(arguments_.batches * arguments_.rows * arguments_.columns, kFinishElements), 4096);
+}
+
+// A product without rows or columns of its own is one with a single one, so that it may share a text.
+std::array<int, 4> OwnMatmul::list_loops() const { return {loops_[0], std::max(loops_[1], 1), std::max(loops_[2], 1), loops_[3]}; }
+
+std::string OwnMatmul::list_key() const {
+  if (empty_ || matrix_units_ || parts_ == 1 || arguments_.batches != 1) return {};
+  return constants_ + fmt::format("{}", fmt::join(list_loops(), " "));
+}
+
+OwnMatmulList::OwnMatmulList(std::vector<const OwnMatmul*> products) : products_(std::move(products)) {
+  const OwnMatmul& first = *products_[0];
+  const std::array<int, 4> loops = first.list_loops();
+  axis_loops_ = std::max(*std::ranges::max_element(loops), 1);
+  entries_ = int((kListBytes - 8) / (argument_bytes() + int64_t(sizeof(int))) / 2 * 2);
+  // The largest one decides which axis is fetched along.
+  auto work = [](const OwnMatmul* p) { return p->arguments_.rows * p->arguments_.columns * p->arguments_.depth; };
+  const OwnMatmul& largest = **std::ranges::max_element(products_, {}, work);
+  const std::string head = fmt::format("constexpr int kEntries = {};\n", entries_) + largest.head(loops, axis_loops_);
+  texts_ = {{"ridge_matmul_list", head + kScalarProduct + kList + kScalarListEntry, 0},
+            {"ridge_matmul_finish_list", head + kFinish + kList + kFinishListEntry, 0}};
+}
+
+int64_t OwnMatmulList::argument_bytes() const { return int64_t(sizeof(MatmulArguments)) - 4 * 4 * 8 * (kMatmulLoops - axis_loops_); }
+
+int OwnMatmulList::launches() const { return 2 * int(ceil_div(int64_t(products_.size()), entries_)); }
+
+void OwnMatmulList::load(Loader& loader) { product_ = loader.function(texts_[0]), finish_ = loader.function(texts_[1]); }
+
+// The layout of MatmulList in the text.
+void OwnMatmulList::enqueue(std::span<const OwnMatmul::Addresses> at, LaunchSink& sink) const {
+  for (const bool finishing : {false, true})
+    for (size_t from = 0; from < products_.size(); from += size_t(entries_)) {
+      const size_t count = std::min(size_t(entries_), products_.size() - from);
+      alignas(16) std::byte bytes[kListBytes] = {};
+      std::byte *begins = bytes + sizeof(int), *to = bytes + sizeof(int) * size_t(entries_ + 2);
+      auto put = [](std::byte*& where, const void* what, size_t size) { std::memcpy(where, what, size), where += size; };
+      const int entries = int(count);
+      std::memcpy(bytes, &entries, sizeof entries);
+      int blocks = 0;
+      put(begins, &blocks, sizeof blocks);
+      for (size_t i = from; i < from + count; ++i) {
+        const OwnMatmul& p = *products_[i];
+        const MatmulArguments g = p.arguments(at[i]);
+        put(to, &g, offsetof(MatmulArguments, batch));
+        for (const MatmulArguments::Axis* axis : {&g.batch, &g.m, &g.n, &g.k})
+          for (const int64_t* list : {axis->size, axis->x, axis->y, axis->z}) put(to, list, size_t(axis_loops_) * 8);
+        put(to, &g.addend_batch, sizeof g - offsetof(MatmulArguments, addend_batch));
+        blocks += int(finishing ? p.finish_blocks() : p.tiles() * p.parts_);
+        put(begins, &blocks, sizeof blocks);
+      }
+      sink.launch(finishing ? finish_ : product_, blocks, 256, 0, std::span(bytes, size_t(to - bytes)));
+    }
 }
 
 }  // namespace ridge::cuda

@@ -1,6 +1,11 @@
 // Our own matmul kernel, for any strides, any number of loops, and f32, bf16 and f16 mixed. It uses the matrix units if both factors have the same 16-bit type.
 // It runs where the library cannot, is not installed, or leaves most of the chip idle: for small results of deep sums.
 #pragma once
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "backend/cuda/chip.h"
 #include "backend/cuda/kernel.h"
 #include "backend/gpu/matmul_epilogue.h"
@@ -39,15 +44,42 @@ class OwnMatmul {
     DevicePointer a, b, result, bias = 0, addend = 0, aux = 0, workspace = 0;
   };
   void enqueue(const Addresses& at, StreamHandle stream) const;
+  std::string list_key() const;  // products with equal keys may be in one list; empty: in none
 
  private:
+  friend class OwnMatmulList;
+  MatmulArguments arguments(const Addresses& at) const;
+  std::string head(const std::array<int, 4>& loops, int axis_loops) const;  // of a text: loops of the batch, m, n and k
+  std::array<int, 4> list_loops() const;
+  int64_t tiles() const;
+  int64_t finish_blocks() const;
+
   MatmulArguments arguments_;
-  std::string constants_;
-  bool matrix_units_ = false, empty_ = false;
+  std::string constants_, tiles_;
+  std::array<int, 4> loops_ = {};
+  bool matrix_units_ = false, empty_ = false, a_fast_ = false, b_fast_ = false;
   int64_t tile_rows_ = 64, tile_columns_ = 64, parts_ = 1;
   int threads_ = 256;
   int result_type_ = 0;
   const Driver* driver_ = nullptr;
+  FunctionHandle product_ = nullptr, finish_ = nullptr;
+};
+
+// Deep sums of small results, such as the gradients of all weights of a small network, in two launches. Every sum has the bits that it has alone.
+class OwnMatmulList {
+ public:
+  explicit OwnMatmulList(std::vector<const OwnMatmul*> products);  // of equal keys; they outlive the list
+  const std::vector<KernelText>& texts() const { return texts_; }
+  int launches() const;
+  void load(Loader& loader);
+  void enqueue(std::span<const OwnMatmul::Addresses> at, LaunchSink& sink) const;
+
+ private:
+  int64_t argument_bytes() const;
+
+  std::vector<const OwnMatmul*> products_;
+  int axis_loops_ = 1, entries_ = 1;  // entries of a launch, at most
+  std::vector<KernelText> texts_;
   FunctionHandle product_ = nullptr, finish_ = nullptr;
 };
 

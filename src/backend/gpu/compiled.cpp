@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "backend/gpu/launch_lists.h"
 #include "backend/gpu/loop_kernel.h"
 #include "backend/gpu/make.h"
 #include "backend/gpu/tile_kernel.h"
@@ -161,28 +162,35 @@ struct CompiledProgram::Scan {
   std::vector<Address> in, out;
 };
 
-CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : program_(std::move(program)), takes_over_(program_.kernels.size(), -1) {
-  find_row_sums(program_, maker.chip(), takes_over_);
-  std::vector<int64_t> workspace;
-  std::vector<char> taken(program_.kernels.size(), 0);
-  for (int j : takes_over_)
-    if (j >= 0) taken[size_t(j)] = 1;
+CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : program_(std::move(program)) {
+  const size_t count = program_.kernels.size();
+  for (size_t i = 0; i < count; ++i) does_.push_back({i});
   for (const ProgramKernel& k : program_.kernels) {
-    const size_t at = kernels_.size();
     scans_.push_back(k.loop ? std::make_unique<Scan>(k, maker) : nullptr);
-    if (taken[at])
-      kernels_.push_back(std::make_unique<Nothing>());
-    else if (takes_over_[at] >= 0)
-      kernels_.push_back(make_pair(k, program_.kernels[size_t(takes_over_[at])], maker.chip()));
-    else
-      kernels_.push_back(k.loop ? nullptr : make_kernel(program_, k, maker));
-    workspace.push_back(k.loop ? scans_.back()->workspace : kernels_.back()->workspace_bytes());
+    kernels_.push_back(k.loop ? nullptr : make_kernel(program_, k, maker));
+  }
+  std::vector<char> taken(count, 0);
+  auto take = [&](size_t by, std::vector<size_t> all, std::unique_ptr<Kernel> kernel) {
+    for (size_t i : all) taken[i] = 1, does_[i].clear(), kernels_[i] = std::make_unique<Nothing>();
+    does_[by] = std::move(all), kernels_[by] = std::move(kernel);
+  };
+  std::vector<int> sums(count, -1);
+  find_row_sums(program_, maker.chip(), sums);
+  for (size_t i = 0; i < count; ++i)
+    if (const int j = sums[i]; j >= 0) take(i, {i, size_t(j)}, make_pair(program_.kernels[i], program_.kernels[size_t(j)], maker.chip()));
+  for (LaunchList& list : find_launch_lists(program_, kernels_, taken, maker)) {
+    const size_t last = list.kernels.back();
+    take(last, std::move(list.kernels), std::move(list.kernel));
+  }
+  std::vector<int64_t> workspace;
+  for (size_t i = 0; i < count; ++i) {
+    workspace.push_back(scans_[i] ? scans_[i]->workspace : kernels_[i]->workspace_bytes());
     workspace_bytes_ = std::max(workspace_bytes_, workspace.back());
   }
-  for (size_t i = 0; i < scans_.size(); ++i)
+  for (size_t i = 0; i < count; ++i)
     if (scans_[i]) program_.scans.push_back(fmt::format("scan of {} steps: {}", scans_[i]->frame.steps(), scans_[i]->note()));
   plan(program_, workspace);
-  for (size_t i = 0; i < kernels_.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     std::vector<Place> places;
     for (const ProgramOperand& o : operands_of(i)) places.push_back(place_of(program_, o));
     const Place space = workspace[i] ? Place{0, program_.workspace_offsets[i]} : Place{};
@@ -197,11 +205,8 @@ CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : pr
 CompiledProgram::~CompiledProgram() = default;
 
 std::vector<ProgramOperand> CompiledProgram::operands_of(size_t kernel) const {
-  std::vector<ProgramOperand> all = program_.kernels[kernel].operands;
-  if (const int other = takes_over_[kernel]; other >= 0) {
-    const std::vector<ProgramOperand>& more = program_.kernels[size_t(other)].operands;
-    all.insert(all.end(), more.begin(), more.end());
-  }
+  std::vector<ProgramOperand> all;
+  for (size_t i : does_[kernel]) all.insert(all.end(), program_.kernels[i].operands.begin(), program_.kernels[i].operands.end());
   return all;
 }
 

@@ -19,6 +19,11 @@ class KernelMaker {
   virtual std::string target() const = 0;  // the compiler's target: "sm_90a"
   virtual std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kernel) const = 0;
   virtual std::unique_ptr<Kernel> macro(const Program& program, const ProgramKernel& kernel) const = 0;  // attention, conv; null: no such kernel
+  // Products with equal keys may share launches; empty: the product has its own. Operands: those of the first product, then those of the second, …
+  virtual std::string matmul_key(const Program& program, const ProgramKernel& kernel) const { return (void)program, (void)kernel, std::string(); }
+  virtual std::unique_ptr<Kernel> matmuls(const Program& program, std::span<const ProgramKernel* const> kernels) const {
+    return (void)program, (void)kernels, nullptr;
+  }
 };
 
 class CompiledProgram {
@@ -44,6 +49,7 @@ class CompiledProgram {
   };
   // Enqueues one run. Calls `after` with each kernel once its launches are enqueued; a loop counts as one kernel. A failure names the kernel.
   using After = std::function<void(size_t kernel)>;
+  std::span<const size_t> done_by(size_t kernel) const { return does_[kernel]; }  // the kernels whose results are complete after this one: none, one or several
   void enqueue(LaunchSink& sink, const Addresses& addresses, const After& after = {});
   std::string describe(size_t kernel) const;
 
@@ -53,10 +59,10 @@ class CompiledProgram {
   void put(size_t kernel, LaunchSink& sink, const Addresses& addresses);
   Place fault_place() const { return {1 + int32_t(program_.inputs.size() + program_.outputs.size()), 0}; }
 
-  std::vector<ProgramOperand> operands_of(size_t kernel) const;  // including those of a kernel whose work it takes over
+  std::vector<ProgramOperand> operands_of(size_t kernel) const;  // of all kernels whose work it does
 
   Program program_;
-  std::vector<int> takes_over_;                   // by kernel: another kernel whose work it does; -1: none
+  std::vector<std::vector<size_t>> does_;         // by kernel: those whose work it does, usually itself alone; its operands are theirs, one after another
   std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
   std::vector<std::unique_ptr<Scan>> scans_;      // null for other kernels
   std::vector<Address> bases_;                    // the arena, the inputs, the outputs, the fault record
