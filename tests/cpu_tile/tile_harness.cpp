@@ -2,8 +2,8 @@
 
 namespace ridge::cpu::tile_test {
 
-Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split) {
-  auto kernel = make_tile_kernel(groups);
+Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split, int threads) {
+  auto kernel = make_tile_kernel(groups, threads);
   std::vector<std::byte*> bases;
   std::vector<Ref> refs;
   for (auto& m : memory) {
@@ -34,15 +34,19 @@ Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Spli
         break;
     }
   }
-  return {fault.raised.load(), fault.value, fault.limit, tasks.size()};
+  int64_t units = 0;
+  for (const Task& t : tasks) units = std::max(units, t.units);
+  return {fault.raised.load(), fault.value, fault.limit, tasks.size(), units};
 }
 
 void check(const TileGroup& group, const std::vector<Memory>& memory, double tolerance) {
-  std::vector<Memory> want = memory, got = memory, again = memory;
+  std::vector<Memory> want = memory, got = memory, again = memory, shared = memory;
   evaluate(group, want);
   run(group, got);
   run(group, again, Split::single_backwards);
+  run(group, shared, Split::whole, 64);
   for (size_t m = 0; m < got.size(); ++m) ASSERT_EQ(got[m].bytes, again[m].bytes) << "operand " << m << " depends on the partition\n" << to_string(group);
+  for (size_t m = 0; m < got.size(); ++m) ASSERT_EQ(got[m].bytes, shared[m].bytes) << "operand " << m << " depends on the threads\n" << to_string(group);
   compare(group, got, want, tolerance);
 }
 

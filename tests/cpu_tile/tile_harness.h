@@ -15,9 +15,12 @@ struct Outcome {
   bool fault = false;
   int64_t value = 0, limit = 0;
   size_t tasks = 0;
+  int64_t units = 0;  // of the task that has the most
 };
-Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split = Split::whole);
-inline Outcome run(const TileGroup& group, std::vector<Memory>& memory, Split split = Split::whole) { return run({&group, 1}, memory, split); }
+Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split = Split::whole, int threads = 1);
+inline Outcome run(const TileGroup& group, std::vector<Memory>& memory, Split split = Split::whole, int threads = 1) {
+  return run({&group, 1}, memory, split, threads);
+}
 
 // Runs the group on copies of the memory and compares all operands with the evaluator: |difference| <= tolerance * (1 + |value|).
 void check(const TileGroup& group, const std::vector<Memory>& memory, double tolerance);

@@ -144,9 +144,8 @@ TEST(TileRow, CrossEntropyWithGather) {
   }
 }
 
-// The exponentials and the mask are used after the sums. Both of a row this long do not fit: only the exponentials are kept.
-TEST(TileRow, KeepsExponentialsWhereNotEverythingFits) {
-  const int64_t rows = 3, classes = 50021;
+// The loss of each row and the gradient of its logits.
+Build cross_entropy(int64_t rows, int64_t classes) {
   Build b(Form::row, {rows, classes}, 1);
   int target = b.load(b.operand(), DType::i32, {1, 0}), x = b.in();
   int shifted = b.op(Op::sub, x, b.reduce(Op::reduce_max, x)), e = b.op(Op::exp, shifted), sum = b.reduce(Op::reduce_sum, e);
@@ -154,12 +153,36 @@ TEST(TileRow, KeepsExponentialsWhereNotEverythingFits) {
   int picked = b.reduce(Op::reduce_sum, b.op(Op::select, hit, shifted, b.literal(0)));
   b.store(b.op(Op::sub, b.op(Op::log, sum), picked), {1, 0});
   b.out(b.op(Op::add, b.op(Op::select, hit, b.literal(-1), b.literal(0)), b.op(Op::mul, b.op(Op::div, b.literal(1), sum), e)));
+  return b;
+}
+
+std::vector<Memory> cross_entropy_memory(int64_t rows, int64_t classes) {
   std::vector<Memory> m{{DType::i32, rows}, {DType::f32, rows * classes}, {DType::f32, rows}, {DType::f32, rows * classes}};
   m[0].fill(5, 0, double(classes)), m[1].fill(1, -9, 9);
-  check(b.g, m, 2e-6);
+  return m;
+}
+
+// The exponentials and the mask are used after the sums. Both of a row this long do not fit: only the exponentials are kept.
+TEST(TileRow, KeepsExponentialsWhereNotEverythingFits) {
+  const int64_t rows = 3, classes = 50021;
+  Build b = cross_entropy(rows, classes);
+  check(b.g, cross_entropy_memory(rows, classes), 2e-6);
   const int64_t kept = plan_tile_group(b.g)->tile_bytes;
   EXPECT_GT(kept, 4 * classes);
   EXPECT_LT(kept, 2 * 4 * classes);
+}
+
+// Few long rows are shared by all threads, part by part; enough rows are not, because parts keep nothing. The bits are the same.
+TEST(TileRow, FewLongRowsAreSharedByAllThreads) {
+  const int64_t classes = 50257;
+  for (auto [rows, threads, units] :
+       {std::array<int64_t, 3>{1, 1, 1}, {1, 2, 24}, {1, 16, 24}, {16, 1, 16}, {16, 2, 16}, {16, 13, 256}, {16, 64, 256}, {64, 512, 64}}) {
+    Build b = cross_entropy(rows, classes);
+    std::vector<Memory> m = cross_entropy_memory(rows, classes), alone = m;
+    EXPECT_EQ(run(b.g, m, Split::thirds, int(threads)).units, units) << rows << " rows, " << threads << " threads";
+    run(b.g, alone);
+    for (size_t k = 0; k < m.size(); ++k) ASSERT_EQ(m[k].bytes, alone[k].bytes) << rows << " rows, " << threads << " threads";
+  }
 }
 
 TEST(TileRow, SumOfManyIsAccurate) {

@@ -52,9 +52,9 @@ std::unique_ptr<Kernel> make_product_kernel(const Program& program, const Progra
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel) {
+std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel, int threads) {
   switch (kernel.group.kind) {
-    case Group::Kind::tile: return make_tile_kernel(kernel.tiles);
+    case Group::Kind::tile: return make_tile_kernel(kernel.tiles, threads);
     case Group::Kind::matmul: return make_product_kernel(program, kernel);
     case Group::Kind::node: break;
   }

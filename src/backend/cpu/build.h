@@ -7,8 +7,8 @@
 
 namespace ridge::cpu {
 
-// Operands for bind: those of the program's kernel, in the same order.
-std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel);
+// Operands for bind: those of the program's kernel, in the same order. threads: that will share the units; results do not depend on their number.
+std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel, int threads = 1);
 std::unique_ptr<Kernel> make_product_kernel(const Program& program, const ProgramKernel& kernel, std::vector<int64_t> row_blocks = {});  // see MatmulDesc
 
 }  // namespace ridge::cpu

@@ -56,7 +56,7 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
       workspace.push_back(scans_.back()->workspace);
       scratch_bytes_ = std::max(scratch_bytes_, scans_.back()->body->scratch_bytes());
     } else {
-      kernels_.push_back(blocks ? std::move(blocks) : make_kernel(program_, k));
+      kernels_.push_back(blocks ? std::move(blocks) : make_kernel(program_, k, team.size()));
       workspace.push_back(kernels_.back()->workspace_bytes());
       scratch_bytes_ = std::max(scratch_bytes_, kernels_.back()->scratch_bytes());
     }

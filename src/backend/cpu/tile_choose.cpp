@@ -89,7 +89,7 @@ void TilePlanner::choose_kept() {
   const int64_t together = plan_->form == TilePlan::Form::column ? std::min(strip_, plan_->sizes[size_t(plan_->col)]) : 1;
   auto reset = [&] { computed_.assign(size_t(nodes()), -1), last_phase_.assign(size_t(nodes()), -1), needs_.clear(); };
   for (const Keep keep : {Keep::all, Keep::costly}) {
-    if (plan_->parts > 1 || phases_ == 1) break;
+    if ((plan_->parts > 1 && !plan_->whole_rows) || phases_ == 1) break;
     keep_ = keep;
     int64_t bytes = 0;
     reset();

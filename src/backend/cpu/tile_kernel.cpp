@@ -103,6 +103,9 @@ class Runner {
     }
   }
 
+  // All parts of one row, phase by phase: the same sums as by row_part and row_combine.
+  void row_of_parts(int64_t row, std::byte* workspace, const struct SplitLayout& layout);
+
   // One part of one row: its partial results for a phase's reductions, written to partial[sum][row][part].
   void row_part(int phase, int64_t row, int64_t part, std::byte* workspace, const struct SplitLayout& layout);
   void row_combine(int phase, int64_t row, std::byte* workspace, const struct SplitLayout& layout);
@@ -244,6 +247,9 @@ class Runner {
     run(phase.after);
   }
 
+  void sum_part(int phase, int64_t row, int64_t part, std::byte* workspace, const struct SplitLayout& layout);
+  void join_parts(int phase, int64_t row, const std::byte* workspace, const struct SplitLayout& layout);
+
   // Loads the values of `n` rows or columns from `first` on that earlier phases left for this one.
   void fetch_carried(int phase, int64_t first, int64_t n, const std::byte* workspace, const struct SplitLayout& layout);
   void leave_carried(int phase, int64_t first, int64_t n, std::byte* workspace, const struct SplitLayout& layout);
@@ -306,6 +312,10 @@ void Runner::row_part(int p, int64_t row, int64_t part, std::byte* workspace, co
   set_outer(row / rows);
   start_rows(row % rows, 1);
   fetch_carried(p, row, 1, workspace, layout);
+  sum_part(p, row, part, workspace, layout);
+}
+
+void Runner::sum_part(int p, int64_t row, int64_t part, std::byte* workspace, const SplitLayout& layout) {
   const TilePlan::Phase& phase = plan_.phases[size_t(p)];
   reset(phase, 1);
   chunks(phase, part_begin(plan_, part), part_begin(plan_, part + 1));
@@ -322,13 +332,30 @@ void Runner::row_combine(int p, int64_t row, std::byte* workspace, const SplitLa
   set_outer(row / rows);
   start_rows(row % rows, 1);
   fetch_carried(p, row, 1, workspace, layout);
+  join_parts(p, row, workspace, layout);
+  finish(plan_.phases[size_t(p)]);
+  leave_carried(p, row, 1, workspace, layout);
+}
+
+void Runner::row_of_parts(int64_t row, std::byte* workspace, const SplitLayout& layout) {
+  const int64_t rows = size(plan_.row);
+  set_outer(row / rows);
+  start_rows(row % rows, 1);
+  for (int p = 0; p < int(plan_.phases.size()); ++p) {
+    for (int64_t part = 0; part < plan_.parts; ++part) sum_part(p, row, part, workspace, layout);
+    join_parts(p, row, workspace, layout);
+    finish(plan_.phases[size_t(p)]);
+  }
+}
+
+void Runner::join_parts(int p, int64_t row, const std::byte* workspace, const SplitLayout& layout) {
   const TilePlan::Phase& phase = plan_.phases[size_t(p)];
   reset(phase, 1);
   for (size_t k = 0; k < phase.sums.size(); ++k) {
     const TileAccumulator& sum = phase.sums[k];
     const int64_t first = row * plan_.parts, bytes = reg_bytes(sum.reg);
-    std::byte* value = workspace + layout.sums[size_t(p)][k].value + first * bytes;
-    auto* position = reinterpret_cast<int64_t*>(workspace + layout.sums[size_t(p)][k].position) + first;
+    const std::byte* value = workspace + layout.sums[size_t(p)][k].value + first * bytes;
+    auto* position = reinterpret_cast<const int64_t*>(workspace + layout.sums[size_t(p)][k].position) + first;
     if (sum.op == TileReduce::sum && sum.reg == TileReg::f32) {
       double total = 0;  // double, so that the number of parts adds no error
       for (int64_t i = 0; i < plan_.parts; ++i) total += double(reinterpret_cast<const float*>(value)[i]);
@@ -338,8 +365,6 @@ void Runner::row_combine(int p, int64_t row, std::byte* workspace, const SplitLa
     for (int64_t i = 0; i < plan_.parts; ++i)
       tile_combine(sum.op, sum.reg, slots_[sum.value].p, reinterpret_cast<int64_t*>(slots_[sum.position].p), value + i * bytes, position + i, 1);
   }
-  finish(phase);
-  leave_carried(p, row, 1, workspace, layout);
 }
 
 void Runner::column_part(int p, int64_t strip, int64_t part, std::byte* workspace, const SplitLayout& layout) {
@@ -425,7 +450,7 @@ std::vector<Stage> stages_of(const TilePlan& plan) {
       add(Stage::map, 0, outer * ceil_div(rows, plan.block_rows) * ceil_div(cols, plan.block_cols), plan.block_rows * plan.block_cols, 1);
       break;
     case TilePlan::Form::row:
-      if (plan.parts == 1) {
+      if (plan.parts == 1 || plan.whole_rows) {
         const int64_t length = plan.size_of(plan.loop) * cols;
         add(Stage::rows, 0, outer * ceil_div(rows, plan.block_rows), plan.block_rows * std::max<int64_t>(length, 16), 1);
         break;
@@ -466,7 +491,13 @@ void run_stage(const Member& m, const Stage& s, int64_t begin, int64_t end, Work
   std::byte* workspace = m.workspace ? worker.at<std::byte>(m.workspace) : nullptr;
   switch (s.kind) {
     case Stage::map: runner.map_blocks(first, last); break;
-    case Stage::rows: runner.row_blocks(first, last); break;
+    case Stage::rows:
+      if (m.plan->parts == 1) {
+        runner.row_blocks(first, last);
+        break;
+      }
+      for (int64_t i = first; i < last; ++i) runner.row_of_parts(i, workspace, *m.layout);
+      break;
     case Stage::row_part:
       for (int64_t i = first; i < last; ++i) runner.row_part(s.phase, i / m.plan->parts, i % m.plan->parts, workspace, *m.layout);
       break;
@@ -505,9 +536,9 @@ void run_launch(const void* args, int64_t begin, int64_t end, Worker& worker) {
 
 class TileKernel : public Kernel {
  public:
-  explicit TileKernel(std::span<const TileGroup> groups) {
+  TileKernel(std::span<const TileGroup> groups, int threads) {
     for (const TileGroup& group : groups) {
-      plans_.push_back(plan_tile_group(group));
+      plans_.push_back(plan_tile_group(group, false, threads));
       layouts_.push_back(std::make_unique<SplitLayout>(*plans_.back()));
       stages_.push_back(stages_of(*plans_.back()));
       scratch_ = std::max(scratch_, plans_.back()->scratch_bytes());
@@ -608,10 +639,10 @@ class Epilogue : public TileEpilogue {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups) {
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, int threads) {
   if (groups.size() == 1)
     if (std::unique_ptr<Kernel> kernel = make_panel_kernel(groups[0])) return kernel;
-  return std::make_unique<TileKernel>(groups);
+  return std::make_unique<TileKernel>(groups, threads);
 }
 std::unique_ptr<TileEpilogue> make_tile_epilogue(const TileGroup& group) { return std::make_unique<Epilogue>(group); }
 

@@ -8,13 +8,15 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kTileBudget = 16 << 10;  // half of L1
-constexpr int64_t kFetchLines = 20;        // the most lines to prefetch at a time
+constexpr int64_t kTileBudget = 16 << 10;                                 // half of L1
+constexpr int64_t kFetchLines = 20;                                       // the most lines to prefetch at a time
+constexpr int64_t kPartedRow = 16384, kRowPart = 2048, kRowChunk = 2048;  // elements: of rows that may be split, of a part at least, and of a chunk of a part
+constexpr double kSplitCost = 1.25;                                       // the time of a row in parts, which keep nothing, to that of a whole row
 
 }  // namespace
 
-TilePlanner::TilePlanner(const TileGroup& group, bool fixed)
-    : group_(group), axes_(arrange_axes(group, fixed)), handlers_(tile_handlers(isa_tier())), plan_(std::make_unique<TilePlan>()) {}
+TilePlanner::TilePlanner(const TileGroup& group, bool fixed, int threads)
+    : group_(group), threads_(threads), axes_(arrange_axes(group, fixed)), handlers_(tile_handlers(isa_tier())), plan_(std::make_unique<TilePlan>()) {}
 
 std::unique_ptr<TilePlan> TilePlanner::run() {
   set_axes();
@@ -97,14 +99,17 @@ bool TilePlanner::hoisted(int n) const {  // the same for all blocks of a unit
   return false;
 }
 
-// Splits reductions into parts if there are few long ones.
+// Splits reductions into parts if there are few long ones. A row with several phases is best computed by one thread, which keeps what it computes for the next
+// phase, unless that leaves threads idle.
 void TilePlanner::set_parts() {
   int64_t results = 1;
   for (int axis : plan_->outer) results *= plan_->sizes[size_t(axis)];
   if (group_.form == TileGroup::Template::row) {
     results *= plan_->sizes[size_t(plan_->row)];
-    int64_t most = length_ / 32768;
-    if (results > 0 && results < 32 && most >= 2) plan_->parts = std::min<int64_t>(most, (128 + results - 1) / results);
+    const bool several = phases_ > 1;
+    const int64_t part = several ? kRowPart : length_ < 65536 ? 8192 : 32768, most = length_ < kPartedRow ? 1 : length_ / part, units = several ? 256 : 128;
+    if (results > 0 && results < units / 4 && most >= 2) plan_->parts = std::min<int64_t>(most, (units + results - 1) / results);
+    plan_->whole_rows = several && plan_->parts > 1 && double((results + threads_ - 1) / threads_ * threads_) <= kSplitCost * double(results);
   } else if (group_.form == TileGroup::Template::column) {
     const int64_t cols = plan_->sizes[size_t(plan_->col)];
     auto strips = [&] { return results * ((cols + strip_ - 1) / strip_); };
@@ -178,7 +183,10 @@ void TilePlanner::choose_blocks() {
       for (int n = 0; n < nodes(); ++n)
         if (node(n).kind == Kind::load && shape(n) == kBlock) fetched += c * size_of(group_.accesses[size_t(node(n).access)].dtype);
       if (c >= 256) r = std::clamp<int64_t>(kFetchLines * 64 * instructions / fetched, 1, r);
-      if (plan_->parts > 1) r = 1;
+      if (plan_->parts > 1) {
+        r = 1;
+        if (phases_ > 1) c = std::min(cols, kRowChunk);  // the same, and so the same sums, whatever is kept
+      }
       break;
     }
     case TilePlan::Form::column:
@@ -306,9 +314,9 @@ int64_t TilePlan::scratch_bytes() const {
   return round_up(slot_count() * int64_t(sizeof(TileSlot)), 64) + round_up(int64_t(accesses.size()) * 8, 64) + tile_bytes;
 }
 
-std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed) {
+std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed, int threads) {
   verify(group);
-  return TilePlanner(group, fixed).run();
+  return TilePlanner(group, fixed, threads).run();
 }
 
 }  // namespace ridge::cpu

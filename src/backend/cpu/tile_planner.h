@@ -21,7 +21,7 @@ struct VirtualRegister {
 
 class TilePlanner {
  public:
-  TilePlanner(const TileGroup& group, bool fixed);
+  TilePlanner(const TileGroup& group, bool fixed, int threads);
   std::unique_ptr<TilePlan> run();
 
  private:
@@ -120,6 +120,7 @@ class TilePlanner {
   };
 
   const TileGroup& group_;
+  const int threads_;
   TileAxes axes_;
   const TileHandlers& handlers_;
   std::unique_ptr<TilePlan> plan_;

@@ -160,9 +160,10 @@ struct TilePlan {
   std::vector<std::unique_ptr<TileIndex>> indices;
   std::vector<std::unique_ptr<TileUpdate>> updates;
 
-  // A reduction is split into chunks of columns (row form) or rows (column form). If there are too few rows or columns to keep many threads busy, a unit takes
-  // only one of `parts` shares of the chunks. Both depend only on the shape.
+  // A reduction is split into chunks of columns (row form) or rows (column form). If there are few rows or columns, the chunks form `parts` shares, whose sums
+  // are added up at the end. Both depend only on the shape. A unit takes one share, or, if `whole_rows`, all shares of a row, one after the other.
   int64_t chunks = 1, parts = 1;
+  bool whole_rows = false;
 
   int operands = 0;
   bool streams = false;  // has non-temporal stores
@@ -174,7 +175,7 @@ struct TilePlan {
   int64_t size_of(const std::vector<int>& axes) const;
 };
 
-// fixed: keep the axes [batch, rows, columns] as they are (matmul epilogues).
-std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed = false);
+// fixed: keep the axes [batch, rows, columns] as they are (matmul epilogues). threads: that will share the units; results do not depend on their number.
+std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed = false, int threads = 1);
 
 }  // namespace ridge::cpu
