@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "graph/graph.h"
 #include "machine/precision.h"
@@ -46,6 +47,13 @@ class Code {
   // range, an Error is thrown afterwards. After the first run nothing is allocated (except by the reference backend).
   virtual void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
 };
+
+// A way to build a kernel that a search may try; same_bits: whatever the operands, its result has the bits of the kernel as the device would build it.
+struct KernelCandidate {
+  std::string name;
+  bool same_bits = false;
+};
+inline constexpr std::string_view kKernelChoice = "kernel ";  // precedes the key of a kernel among choices()
 
 // Programs, and copies that do not name a queue, run in `work`.
 enum class Queue { work, in, out };
@@ -101,6 +109,16 @@ class Backend {
   // measuring.
   virtual std::map<std::string, std::string> choices() const { return {}; }
   virtual void use_choices(const std::map<std::string, std::string>& choices) { (void)choices; }
+
+  // For devices whose kernels are chosen by searches: the same device with choices of its own, which must not outlive the threads of this one (null: it has
+  // none); the keys of kernels compiled since use_choices(), which are also their `choice_key`; and what may be tried for one.
+  virtual std::unique_ptr<Backend> with_choices(const std::map<std::string, std::string>& choices) const { return (void)choices, nullptr; }
+  virtual std::vector<std::string> tunable_kernels() const { return {}; }
+  virtual std::vector<KernelCandidate> kernel_candidates(std::string_view key) const { return (void)key, std::vector<KernelCandidate>(); }
+
+  // Ways to share out the work of programs, of which none can change a result, in words; the first one is used until another is set, between two runs.
+  virtual std::vector<std::string> sharings() const { return {}; }
+  virtual void use_sharing(size_t way) { (void)way; }
 
   virtual std::unique_ptr<Code> compile(Program program) = 0;
 };

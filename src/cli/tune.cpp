@@ -23,6 +23,7 @@
 #include "train/parts.h"
 #include "train/run_trial.h"
 #include "train/train_text.h"
+#include "tune/kernel_search.h"
 #include "tune/tuned_choice.h"
 
 namespace ridge::cli {
@@ -166,6 +167,32 @@ Json trials_json(const TuneSpace& space, const TuneResult& r) {
   return list;
 }
 
+// What was found for each kernel, longest first.
+void print_kernels(const std::vector<KernelSite>& sites, const KernelSearchResult& r) {
+  fmt::print("\nKernels of at least {:.0f} % of a step, and the fastest way to build them ({:.3g} s)\n", 100 * kHotKernel, r.seconds);
+  size_t width = 8;
+  for (const KernelFinding& f : r.hot) width = std::max(width, sites[f.site].key.size());
+  fmt::print("  {:<{}} {:>12} {:>7}  built\n", "kernel", width, "in a step", "tried");
+  for (const KernelFinding& f : r.hot) {
+    const std::vector<std::string>& variants = sites[f.site].variants;
+    std::string built = f.at_roof ? "as planned: it runs at the measured roof" : "as planned";
+    if (f.variant) built = fmt::format("{}: {:.2f} x as fast", variants[f.variant - 1], f.seconds / f.best_seconds);
+    if (f.other) built += fmt::format("; otherwise {}: {:.2f} x as fast", variants[f.other - 1], 1 / f.other_ratio);
+    fmt::print("  {:<{}} {:>12} {:>7}  {}\n", sites[f.site].key, width, duration_text(f.seconds), f.tried, built);
+  }
+  for (const std::string& why : r.refused) fmt::print("{}\n", wrap("  refused: " + why, terminal_width(), 4));
+}
+
+Json kernels_json(const std::vector<KernelSite>& sites, const KernelSearchResult& r) {
+  Json list = Json::array();
+  for (const KernelFinding& f : r.hot) {
+    Json j = {{"kernel", sites[f.site].key}, {"seconds", f.seconds}, {"best_seconds", f.best_seconds}, {"tried", f.tried}, {"at_roof", f.at_roof}};
+    j["built"] = f.variant ? Json(sites[f.site].variants[f.variant - 1]) : Json(nullptr);
+    list.push_back(j);
+  }
+  return list;
+}
+
 struct Report {
   const TuneArguments& arguments;
   Json json = {};
@@ -187,11 +214,17 @@ void search_choices(const Task& task, const config::Resolved& settings, RunOptio
       print_trials(trials.space(), r);
     if (report.arguments.proof && r.points > 0) prove(trials, r, report.arguments.json ? &report.json["proof"] : nullptr);
   };
+  options.kernels_tuned = [&](const std::vector<KernelSite>& sites, const KernelSearchResult& r) {
+    if (report.arguments.json)
+      report.json["kernels"] = kernels_json(sites, r), report.json["kernels_refused"] = r.refused;
+    else
+      print_kernels(sites, r);
+  };
   const std::unique_ptr<TaskRun> run = task.plan(settings, options);
   for (const std::string& notice : run->notices) fmt::print(stderr, "ridge: {}\n", notice);
   std::vector<Decision> decisions;
   for (const Decision& d : run->decisions)
-    if (d.setting == "tuning") decisions.push_back(d);
+    if (d.setting == "tuning" || (d.setting == "kernels" && !run->on_device()) || d.setting == "env_halves") decisions.push_back(d);
   if (!searched || decisions.empty()) return report.print("  there is nothing to choose for this step\n");
   if (report.arguments.json) {
     report.json["decision"] = {

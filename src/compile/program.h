@@ -36,7 +36,7 @@ struct ProgramKernel {
   std::vector<View> views;               // other nodes: views of the operands, then the stored results
   std::vector<ProgramOperand> operands;  // in the order in which the backend's kernel takes them
   std::shared_ptr<LoopProgram> loop;     // scan: the program of one step
-  std::string name;
+  std::string name, choice_key;          // choice_key: names it for measured choices; set by backends that have any
 };
 
 // Where a buffer is stored.

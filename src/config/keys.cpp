@@ -126,7 +126,7 @@ constexpr Key kSharedKeys[] = {
    .words = "auto|highest|high|medium", .aliases = "allow_tf32 float32_matmul_precision",
    .synonyms = "fp32=highest float32=highest tf32=high bf16=medium bfloat16=medium true=high yes=high on=high 1=high false=highest no=highest off=highest 0=highest",
    .used_by = "bench, eval, plan, sample, train", .remark = matmul_precision_exists},
-  {.name = "tune", .group = kDevice, .type = real, .initial = "auto", .help = "seconds to search for faster choices before a run: micro-batch, recomputation, threads, compiler passes; auto: 2 % of the expected run, at most 20 s, on a GPU none; off: use none, not even stored ones",
+  {.name = "tune", .group = kDevice, .type = real, .initial = "auto", .help = "seconds to search for faster choices before a run: micro-batch, recomputation, threads, compiler passes, kernels; auto: 2 % of the expected run, at most 20 s, on a GPU none; off: use none, not even stored ones",
    .words = "auto|off", .high = 86400, .above_low = true, .tasks = kTrain, .used_by = "plan, train, tune"},
   {.name = "deterministic", .group = kDevice, .type = boolean, .initial = "false", .help = "new runs with equal settings give equal bits: no choice that can change bits is measured; it is fixed or imported", .tasks = kTrain,
    .aliases = "use_deterministic_algorithms cudnn_deterministic cudnn.deterministic", .used_by = "plan, train, tune"},

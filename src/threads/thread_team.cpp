@@ -130,6 +130,7 @@ struct ThreadTeam::State {
   std::atomic<bool> stop{false};
   alignas(128) std::atomic<int64_t> unfinished{0};
   std::atomic<bool> failed{false};
+  std::atomic<int> used;  // threads that take part; the others wait for it to change
   alignas(128) std::atomic<int> parked{0};
   std::atomic<bool> busy{false};
   double alone_ns = 0;
@@ -138,7 +139,7 @@ struct ThreadTeam::State {
   const int64_t first_tick = ticks();
   const Clock::time_point first_time = Clock::now();
 
-  explicit State(std::span<const double> speeds) : split(speeds), scratch(speeds.size()), kernels(speeds.size()) {}
+  explicit State(std::span<const double> speeds) : split(speeds), scratch(speeds.size()), used(int(speeds.size())), kernels(speeds.size()) {}
 
   void run_chunk(const WorkSplit::Chunk& chunk, int id) {
     if (failed.load(std::memory_order_relaxed)) return;
@@ -239,13 +240,17 @@ struct ThreadTeam::State {
       await_round(seen);
       seen = round.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
-      help(id);
+      if (const int now = used.load(std::memory_order_acquire); id < now)
+        help(id);
+      else if (!stop.load(std::memory_order_acquire))  // finish() sets it before it changes `used`
+        used.wait(now);
     }
   }
 
   void finish() {
     stop.store(true, std::memory_order_release);
     round.fetch_add(1);
+    used.store(0, std::memory_order_release), used.notify_all();
     round.notify_all();
     for (std::thread& t : threads) t.join();
   }
@@ -328,13 +333,20 @@ void ThreadTeam::reserve_scratch(int64_t bytes_per_thread) {
   state_->scratch_bytes = bytes;
 }
 
+void ThreadTeam::use(const Sharing& sharing) {
+  State::Entry entry(*state_, "use");
+  state_->split.use(sharing.threads > 0 ? sharing.threads : size(), sharing.coarseness);
+  state_->used.store(state_->split.used(), std::memory_order_release);
+  state_->used.notify_all();
+}
+
 void ThreadTeam::run(std::span<const cpu::Task> program, std::byte* const* bases, cpu::Fault& fault) {
   State& s = *state_;
   State::Entry entry(s, "run");
   FlushDenormals flush;
   s.bases = bases;
   s.fault = &fault;
-  const bool alone = s.split.size() == 1;
+  const bool alone = s.split.used() == 1;
   cpu::Worker leader{0, bases, s.scratch[0].get(), &fault};
   int64_t start = ticks();
   for (const cpu::Task& t : program) {

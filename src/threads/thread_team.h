@@ -26,6 +26,13 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
 
   int size() const;
+  // How the work of runs from now on is handed out: to the first threads only, the others sleep; in grains of this many times the usual length. Neither can
+  // change a result, as a unit's result depends on its index only.
+  struct Sharing {
+    int threads = 0;  // 0: all
+    int coarseness = 1;
+  };
+  void use(const Sharing& sharing);
   Wait wait() const;                               // active or passive
   void reserve_scratch(int64_t bytes_per_thread);  // touched now, so that a run does not allocate
   int64_t scratch_bytes() const;                   // per thread

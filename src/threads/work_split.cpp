@@ -25,16 +25,25 @@ WorkSplit::WorkSplit(std::span<const double> speeds) : parts_(speeds.size()) {
     const double speed = speeds[i];
     if (!(speed > 0 && std::isfinite(speed))) fail(ErrorCode::value, "[work_split] thread {} has speed {}; speeds are above 0", i, speed);
     parts_[i].speed = speed;
-    if (runs_.empty() || runs_.back().speed != speed) runs_.push_back({int(i), 0, speed});
+  }
+  helper_share_ = std::min<int64_t>(2 * int64_t(speeds.size()), kMaxHelperShare);
+  use(int(speeds.size()), 1);
+}
+
+void WorkSplit::use(int threads, int64_t coarseness) {
+  used_ = std::clamp(threads, 1, std::max(size(), 1)), coarseness_ = std::max<int64_t>(coarseness, 1);
+  runs_.clear(), total_speed_ = 0;
+  for (int i = 0; i < std::min(used_, size()); ++i) {
+    const double speed = parts_[size_t(i)].speed;
+    if (runs_.empty() || runs_.back().speed != speed) runs_.push_back({i, 0, speed});
     ++runs_.back().count;
     total_speed_ += speed;
   }
-  helper_share_ = std::min<int64_t>(2 * int64_t(speeds.size()), kMaxHelperShare);
 }
 
 int64_t WorkSplit::cut(int64_t units, double unit_ns) {
   units_ = units;
-  grain_ = std::max<int64_t>(1, int64_t(std::min(kGrainNs / unit_ns, double(units))));
+  grain_ = std::max<int64_t>(1, int64_t(std::min(kGrainNs * double(coarseness_) / unit_ns, double(units))));
   least_ = double(grain_) * unit_ns < kMinNs ? 2 : 1;
   return grains_ = units / grain_ + (units % grain_ != 0);
 }

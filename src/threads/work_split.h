@@ -14,6 +14,9 @@ class WorkSplit {
   explicit WorkSplit(std::span<const double> speeds);
 
   int size() const { return int(parts_.size()); }
+  // From now on only the first threads get work, in grains of this many times the usual length. All grains must have been claimed.
+  void use(int threads, int64_t coarseness);
+  int used() const { return used_; }
   double speed(int thread) const { return parts_[size_t(thread)].speed; }
 
   // Divides a task into grains of several units each and returns their number. One unit takes about `unit_ns` on a thread of speed 1.
@@ -48,6 +51,8 @@ class WorkSplit {
   std::vector<Part> parts_;
   std::vector<Run> runs_;
   double total_speed_ = 0;
+  int used_ = 0;
+  int64_t coarseness_ = 1;
   int64_t helper_share_ = 2;  // a helper takes 1/helper_share_ of what is left
   int64_t least_ = 1;
   int64_t units_ = 0, grain_ = 1, grains_ = 0;

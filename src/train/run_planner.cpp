@@ -181,6 +181,7 @@ void RunPlanner::use_device(std::shared_ptr<Backend> backend, Decision device) {
     precision_ = as_set(s_, "precision", std::string(name(choice.precision)), choice.reason), number_format_ = choice.precision;
   }
   if (on_device_ && earlier_ && same_device(*run_.backend, earlier_->choices)) run_.backend->use_choices(earlier_->choices);
+  if (run_.backend.get() == &default_backend()) choose_kernels(earlier_ ? earlier_->choices : KernelWords());
   run_.backend->use_pinned_memory(s_.get<bool>("enable_pinned_memory"));
   if (on_device_) device_before_ = run_.backend->memory();
 }
@@ -214,6 +215,14 @@ void RunPlanner::plan(const RunNeeds& needs) {
     fit_step(needs);
     estimate();
     if (tuning_->decided_by == "measured" && !tuned_.empty()) run_.expected_step_seconds = seconds, run_.expected_from = from;
+    run_.trainer.expected_step_seconds = run_.expected_step_seconds;
+  }
+  if (tune_kernels(needs)) {
+    const double seconds = run_.expected_step_seconds;
+    const std::string from = run_.expected_from;
+    fit_step(needs);
+    estimate();
+    if (kernels_->decided_by == "measured") run_.expected_step_seconds = seconds, run_.expected_from = from;
     run_.trainer.expected_step_seconds = run_.expected_step_seconds;
   }
   if (!on_device_) count_past();
@@ -401,6 +410,9 @@ void RunPlanner::fill_trainer(const RunNeeds& needs) {
   }
   t.min_seconds = run_.min_seconds, t.roof_others = run_.roof_others, t.expected_step_seconds = run_.expected_step_seconds;
   t.planned_bytes = run_.planned_bytes;
+  // A number of threads that someone set stays; so does everything where nothing may be measured.
+  const bool set = s_.setting("threads").source != "default" && s_.get<std::string>("threads") != "auto";
+  t.share_live = o_.measure && !on_device_ && !needs.fixed_device && !set && run_.threads == 0 && s_.get<std::string>("tune") != "off";
 }
 
 // The format of the run so far, if this device supports it.
@@ -441,6 +453,7 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, const std
   d.push_back({"memory", size_text(run_.budget.bytes), s_.setting(whole(s_, "memory") ? "memory" : "memory_fraction").source, run_.budget.reason});
   d.push_back(std::move(batch));
   if (tuning_) d.push_back(*tuning_);
+  if (kernels_) d.push_back(*kernels_);
   auto is_tuned = [&](const char* choice) { return tuned_.contains(choice); };
   const StepPlan& planned = untuned_ ? *untuned_ : plan;  // its reasons
   const std::optional<int64_t> asked = whole(s_, "accumulation");

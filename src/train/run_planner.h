@@ -17,6 +17,7 @@
 #include "train/run_device.h"
 #include "train/run_state.h"
 #include "train/training_loop.h"
+#include "tune/kernel_trials.h"
 #include "tune/search.h"
 #include "tune/tuned_choice.h"
 
@@ -42,7 +43,8 @@ struct RunOptions {
   std::optional<double> tune_seconds = {};  // search for so long, whatever is stored
   std::vector<std::string> tune_over = {};  // the dimensions to search; empty: all. The result is then not stored
   std::function<void(StepTrials& trials, const TuneResult& result)> tuned = {};  // called after a search, while its steps still exist
-  bool probe = false;                                                            // measure a GPU that has not been measured yet, which takes seconds
+  std::function<void(const std::vector<KernelSite>& sites, const KernelSearchResult& result)> kernels_tuned = {};  // after a search for kernels
+  bool probe = false;  // measure a GPU that has not been measured yet, which takes seconds
   std::function<void(const std::string& what, double done)> progress = {};
   std::shared_ptr<Backend> backend = {};      // overrides the settings, for tests
   std::function<int64_t()> free_memory = {};  // overrides what the system reports, for tests
@@ -154,6 +156,14 @@ class RunPlanner {
   void estimate();
   bool tune(const RunNeeds& needs);
   double tuning_seconds(const RunNeeds& needs) const;
+  StepTrialOptions trial_options(const RunNeeds& needs) const;
+  void choose_kernels(const KernelWords& words);
+  bool tune_kernels(const RunNeeds& needs);
+  bool has_tunable_kernels() const;
+  KernelWords search_kernels(const RunNeeds& needs, MeasurementStore& store, double seconds);
+  KernelWords stored_kernels(const MeasurementStore& store, bool& imported) const;
+  int own_threads() const;
+  void note_new_bits(const std::string& by);
   TunedChoice search_choices(const RunNeeds& needs, StepTrials& trials, double seconds);
   bool take_choice(const TunedChoice& choice, const std::string& by, const std::string& why);
   TrainStep* tuned_step(const RunNeeds& needs, const StepOptions& options, int64_t& others);
@@ -182,8 +192,10 @@ class RunPlanner {
   bool chosen_ = false, on_device_ = false, chooses_products_ = true;
   TunedWords tuned_;                 // choices in use; empty: as planned
   std::optional<StepPlan> untuned_;  // the plan that they change
-  std::optional<Decision> tuning_;
-  bool reused_ = false;  // splitting and recomputation are the same as in the earlier part of the run
+  std::optional<Decision> tuning_, kernels_;
+  std::vector<std::shared_ptr<Backend>> former_;  // of steps that are being replaced
+  double tuned_for_ = 0;                          // seconds spent on searches
+  bool reused_ = false;                           // splitting and recomputation are the same as in the earlier part of the run
   DeviceMemory device_before_;
 };
 

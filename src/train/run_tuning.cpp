@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kShareOfRun = 0.02, kMostSeconds = 20, kLeastSeconds = 0.5;
 constexpr int kFewestPoints = 8, kStepsPerPoint = 6;  // a search that cannot measure so much is not begun
+constexpr double kShareOfSteps = 0.6;                 // of the time, where kernels are searched after whole steps
 
 // Whether a setting was made by someone; tuned choices are stronger than defaults and presets only.
 bool is_settled(const config::Resolved& s, const char* key) {
@@ -47,17 +48,23 @@ double RunPlanner::tuning_seconds(const RunNeeds& needs) const {
   return seconds < kLeastSeconds ? 0 : seconds;
 }
 
+StepTrialOptions RunPlanner::trial_options(const RunNeeds& needs) const {
+  StepTrialOptions options{.fill = needs.fill};
+  if (!options.fill)
+    options.fill = [this, seed = o_.seed](size_t i, std::span<float> values) { initialize(run_.step->model().parameters[i], seed, uint32_t(i), values); };
+  if (needs.train) options.batch = [source = needs.train](std::span<std::byte* const> tensors) { source->fill(0, tensors); };
+  options.memory = std::max<int64_t>(1, run_.budget.bytes - (run_.planned_bytes - run_.step->plan().planned_bytes));
+  return options;
+}
+
 // Whether other choices than the planned ones are used, so that the step is planned again.
 bool RunPlanner::tune(const RunNeeds& needs) {
   if (!o_.tune_seconds && s_.get<std::string>("tune") == "off") return false;
   const TeamOptions& team = default_threads().team;
   const bool threads = !on_device_ && !needs.fixed_device && !is_settled(s_, "threads") && team.threads > 1 && team.threads == measuring_team().size();
-  StepTrialOptions options{.fill = needs.fill, .same_bits = false, .team = threads ? &team : nullptr};
-  if (!options.fill)
-    options.fill = [this, seed = o_.seed](size_t i, std::span<float> values) { initialize(run_.step->model().parameters[i], seed, uint32_t(i), values); };
-  if (needs.train) options.batch = [source = needs.train](std::span<std::byte* const> tensors) { source->fill(0, tensors); };
+  StepTrialOptions options = trial_options(needs);
+  options.team = threads ? &team : nullptr;
   options.only = o_.tune_over;
-  options.memory = std::max<int64_t>(1, run_.budget.bytes - (run_.planned_bytes - run_.step->plan().planned_bytes));
   if (is_settled(s_, "accumulation")) options.fixed.push_back("parts");
   if (is_settled(s_, "recompute")) options.fixed.push_back("recompute");
   if (std::getenv("RIDGE_PASSES")) options.fixed.push_back("passes");
@@ -71,7 +78,8 @@ bool RunPlanner::tune(const RunNeeds& needs) {
   if (kept && (!kept->busy || others_now() > kQuiet))
     return take_choice(*kept, kept->imported ? "imported" : "measured before",
                        fmt::format("{:.2f} x as fast in an earlier search, {} of {} choices", kept->gain(), kept->measured, kept->points));
-  const double seconds = earlier_ || (!o_.measure && !o_.tune_seconds) ? 0 : tuning_seconds(needs);
+  const double share = has_tunable_kernels() ? kShareOfSteps : 1;
+  const double seconds = earlier_ || (!o_.measure && !o_.tune_seconds) ? 0 : share * tuning_seconds(needs);
   const StepPlan& plan = run_.step->plan();
   const double least = kFewestPoints * (1e-3 * plan.compile_ms + kStepsPerPoint * run_.expected_step_seconds);
   if (seconds <= 0) return false;
@@ -93,6 +101,7 @@ bool RunPlanner::tune(const RunNeeds& needs) {
 TunedChoice RunPlanner::search_choices(const RunNeeds& needs, StepTrials& trials, double seconds) {
   const TuneSpace& space = trials.space();
   const TuneResult r = search(space, trials, {.seconds = seconds, .roof_seconds = run_.min_seconds});
+  tuned_for_ += r.seconds;
   TunedChoice choice{.words = trials.words(r.best),
                      .what = fmt::format("{}: {}, batch {}, {} on {}", needs.task, counted(run_.parameter_count(), "parameter"), batch_,
                                          name(run_.step->plan().choices.precision), device_.value),
@@ -122,12 +131,10 @@ bool RunPlanner::take_choice(const TunedChoice& choice, const std::string& by, c
     if (on_device_ || wanted >= team.threads)
       tuned_.erase(threads);
     else
-      run_.backend = StepTrials::backend_with(team, wanted), run_.threads = wanted;
+      former_.push_back(run_.backend), run_.backend = StepTrials::backend_with(team, wanted), run_.threads = wanted,
+                                       choose_kernels(earlier_ ? earlier_->choices : KernelWords());
   }
-  if (changes_bits(tuned_) && by != "imported" && !o_.tune_seconds)
-    run_.notices.push_back(
-        "these choices were measured, and another new run may measure others: for equal bits in new runs set deterministic=true, or take these "
-        "along with ridge tune export and import; this run resumes with its own");
+  if (changes_bits(tuned_)) note_new_bits(by);
   untuned_ = run_.step->plan();
   return !tuned_.empty();
 }

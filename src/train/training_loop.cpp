@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/text.h"
@@ -21,6 +22,7 @@
 #include "train/run_folder.h"
 #include "train/run_state.h"
 #include "train/stop_signals.h"
+#include "train/train_text.h"
 
 namespace ridge {
 namespace {
@@ -46,6 +48,34 @@ std::string listed(const std::vector<int64_t>& numbers) {
 std::string figures_of(const StepMetrics& m) { return fmt::format("loss {}, gradient norm {}", without_nan_sign(m.loss), without_nan_sign(m.gradient_norm)); }
 
 struct Abandoned {};  // a step, because of a signal
+
+// How the device shares out the work of steps, chosen while they run; as at first when the run ends.
+class Sharing {
+ public:
+  Sharing(Backend& device, const LiveChoice::Limits& limits) : device_(device), ways_(device.sharings()), choice_(ways_.size(), limits) {}
+  ~Sharing() {
+    if (way_ > 0) device_.use_sharing(0);
+  }
+  Sharing(const Sharing&) = delete;
+
+  size_t way() const { return way_; }
+  void set() {
+    if (choice_.use() != way_) device_.use_sharing(way_ = choice_.use());
+  }
+  // What changed, in words; empty: nothing.
+  std::string add(double seconds) {
+    const std::optional<LiveChoice::Switch> change = choice_.add(seconds);
+    if (!change) return {};
+    return fmt::format("{}: {} a step and {} with {}, measured in turns on the run's own steps; no result changes", ways_[change->to],
+                       duration_text(change->to_seconds), duration_text(change->from_seconds), ways_[change->from]);
+  }
+
+ private:
+  Backend& device_;
+  const std::vector<std::string> ways_;
+  LiveChoice choice_;
+  size_t way_ = 0;
+};
 
 class Run {
  public:
@@ -82,6 +112,7 @@ class Run {
     begun_at_ = state_.step.attempted;
     out_.resumed = o_.resume;
     pending_reports_.reserve(kMaxPendingReports), current_reports_.reserve(kMaxPendingReports);
+    if (o_.share_live && !feed_.on_policy() && !step_.behind() && step_.device().sharings().size() > 1) sharing_.emplace(step_.device(), o_.live_limits);
     loop_start_ = Clock::now();
     group_start_ = loop_start_;
     wall_.start(loop_start_);
@@ -224,6 +255,8 @@ class Run {
     compare(found.choices, state_.choices, true);
     if (auto it = found.choices.find("passes"); it != found.choices.end() && !state_.choices.contains("passes"))
       differences.push_back(fmt::format("passes was {}, is now not set", it->second));
+    for (const auto& [what, value] : found.choices)
+      if (what.starts_with(kKernelChoice) && !state_.choices.contains(what)) differences.push_back(fmt::format("{} was {}, is now not set", what, value));
     if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers had version {}, now {}", found.draws, kDrawsVersion));
     if (const std::string& redrawn = task_.step->plan().redrawn; found.draws < kDrawsVersion && !redrawn.empty()) differences.push_back(redrawn);
     if (!task_.inexact.empty()) differences.push_back(task_.inexact);
@@ -337,6 +370,7 @@ class Run {
     if (batch.left_out) return leave_out(after);
     const double lr = feed_.rate(o_.schedule.rate(number));
     start = o_.before ? enter(Phase::step, number) : ready;
+    if (sharing_) sharing_->set();
     if (anything_due(number + 1)) step_.time_next_update();  // all pending work is waited for then anyway
     const double waited = waited_;
     // A signal ends the run before the next micro-batch: what a large step has done so far is left, as if it had not begun.
@@ -395,6 +429,10 @@ class Run {
     last_collected_ = leave(Phase::step, start);
     const double seconds = std::max(std::chrono::duration<double>(last_collected_ - before).count() - step.waited, 1e-9);
     pace_.add(seconds), own_seconds_ += seconds, ++collected_;
+    if (sharing_)
+      if (const std::string change = sharing_->add(o_.live_seconds ? o_.live_seconds(sharing_->way(), seconds) : seconds); !change.empty()) {
+        notice(fmt::format("from step {} on, work is shared out as {}", step_.state().attempted + 1, change));
+      }
     state_.step = step_.state();
     state_.next_batch = step.after;
     feed_.collected(m);
@@ -665,6 +703,7 @@ class Run {
     Clock::time_point start;
     double waited;  // seconds waited for parts of its data, since the start
   };
+  std::optional<Sharing> sharing_;
   std::deque<InFlight> in_flight_;  // steps enqueued but not yet collected
   RunningMedian pace_;
   WallPace wall_;

@@ -18,6 +18,7 @@
 #include "train/checkpoint.h"
 #include "train/data_feed.h"
 #include "train/schedule.h"
+#include "tune/live_choice.h"
 
 namespace ridge {
 
@@ -55,8 +56,11 @@ struct TrainerOptions {
   std::string device_choice = "cpu";           // stored with the run, so that it resumes on this device
   bool handle_signals = true;                  // SIGINT and SIGTERM end the run after a checkpoint
   const FileCalls* files = &kSystemFileCalls;
-  std::function<void()> accepted = {};                   // called when the run is certain to start or resume
-  std::function<void(Phase, int64_t step)> before = {};  // called before each phase and once per step, for tests
+  bool share_live = false;  // try other ways to share out the work on the run's own steps, and keep the fastest; none changes a result
+  LiveChoice::Limits live_limits = {};
+  std::function<double(size_t way, double seconds)> live_seconds = {};  // replaces a step's time there, for tests
+  std::function<void()> accepted = {};                                  // called when the run is certain to start or resume
+  std::function<void(Phase, int64_t step)> before = {};                 // called before each phase and once per step, for tests
 };
 
 struct Validation {

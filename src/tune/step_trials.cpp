@@ -21,9 +21,8 @@
 namespace ridge {
 namespace {
 
-constexpr const char *kThreads = "threads", *kParts = "parts", *kRecompute = "recompute", *kPasses = "passes";
-constexpr int kCandidates = 1;            // counts changes of the candidates, which make stored results invalid
-constexpr double kSampleSeconds = 0.012;  // short steps are repeated until a sample takes this long
+constexpr const char *kThreads = "threads", *kParts = "parts", *kRecompute = "recompute", *kPasses = "passes", *kKernels = "kernels";
+constexpr int kCandidates = 1;  // counts changes of the candidates, which make stored results invalid
 
 double clock_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -60,7 +59,8 @@ int64_t anchor(int64_t size) { return size < 1 ? 0 : int64_t(1) << std::lround(s
 }  // namespace
 
 std::span<const std::string_view> tune_dimensions() {
-  static constexpr std::string_view kAll[] = {kThreads, kParts, kRecompute, "scan_saved", "scan_hoist", "row_blocks", "saved_set", "streaming", "place"};
+  static constexpr std::string_view kAll[] = {kThreads,     kParts,      kRecompute,  "scan_saved", "scan_hoist",
+                                              "row_blocks", "saved_set", "streaming", "place",      kKernels};
   return kAll;
 }
 
@@ -81,6 +81,8 @@ void apply(const TunedWords& words, int64_t batch, StepOptions& options) {
     } else if (key == kRecompute) {
       options.recompute = parse_recompute(value);
       if (!options.recompute) fail(ErrorCode::io, "[tune] the stored choice recompute={} is not known", value);
+    } else if (key == kKernels || key == kVariant || key == "env_halves") {
+      continue;  // of kernels, which the device builds, and of tasks
     } else if (key == kPasses) {
       options.passes += (options.passes.empty() ? "" : ",") + value;
     } else {
@@ -165,28 +167,30 @@ TunedWords StepTrials::words(const TunePoint& point) const {
   return words;
 }
 
-void StepTrials::make_batch() {
+TrialBatch::TrialBatch(const StepModel& model, const StepTrialOptions& options) {
   std::vector<std::byte*> tensors;
   uint32_t number = 0;
-  for (const Type& t : model_.batch) {
-    std::vector<std::byte>& bytes = batch_.emplace_back(size_t(t.bytes()));
+  for (const Type& t : model.batch) {
+    std::vector<std::byte>& bytes = bytes_.emplace_back(size_t(t.bytes()));
     tensors.push_back(bytes.data()), data_.push_back(bytes.data());
-    if (!o_.batch && t.dtype == DType::f32)
+    if (!options.batch && t.dtype == DType::f32)
       initialize({.name = "batch", .shape = t.shape, .deviation = 0.5}, 1, number++, {reinterpret_cast<float*>(bytes.data()), size_t(t.shape.numel())});
   }
-  if (o_.batch) o_.batch(tensors);
+  if (options.batch) options.batch(tensors);
 }
 
-// Steps follow each other as in training: on a device that runs behind, one is enqueued while the one before runs.
-double StepTrials::run(Ready& r, int times) {
-  const double lr = options_.optimizer.lr, begin = clock_seconds();
+// On a device that runs behind, one is enqueued while the one before runs.
+double TrialBatch::run(TrainStep& step, int times) const {
+  const double lr = step.options().optimizer.lr, begin = clock_seconds();
   for (int i = 0; i < times; ++i) {
-    r.step.enqueue(data_, lr);
-    if (r.step.pending() > 1) r.step.collect();
+    step.enqueue(data_, lr);
+    if (step.pending() > 1) step.collect();
   }
-  while (r.step.pending() > 0) r.step.collect();
+  while (step.pending() > 0) step.collect();
   return (clock_seconds() - begin) / times;
 }
+
+StepMetrics TrialBatch::run_once(TrainStep& step) const { return step.run(data_, step.options().optimizer.lr); }
 
 StepTrials::Ready& StepTrials::ready(const TunePoint& point) {
   const auto found = std::find_if(ready_.begin(), ready_.end(), [&](const auto& r) { return r->point == point; });
@@ -194,7 +198,7 @@ StepTrials::Ready& StepTrials::ready(const TunePoint& point) {
     if (found != ready_.begin()) std::rotate(found, found + 1, ready_.end());
     return found == ready_.begin() ? *ready_.front() : *ready_.back();
   }
-  if (batch_.empty()) make_batch();
+  if (!batch_) batch_.emplace(model_, o_);
   StepOptions options = options_;
   const TunedWords words = this->words(point);
   if (const auto parts = words.find(kParts); parts == words.end()) options.micro = options_.micro;
@@ -210,22 +214,25 @@ StepTrials::Ready& StepTrials::ready(const TunePoint& point) {
     if (held > o_.memory) fail(ErrorCode::memory, "{} for steps side by side, more than the {} left", size_text(held), size_text(o_.memory));
   }
   for (size_t i = 0; i < model_.parameters.size(); ++i) made->step.fill_parameter(i, [&](std::span<float> values) { o_.fill(i, values); });
-  for (StepMetrics& m : made->metrics) m = made->step.run(data_, options_.optimizer.lr);
+  for (StepMetrics& m : made->metrics) m = batch_->run_once(made->step);
   ready_.push_back(std::move(made));
   return *ready_.back();
 }
 
 // The second step's loss depends on the first one's update.
 std::string StepTrials::compare(const Ready& r, const Ready& start) const {
-  const double tolerance = options_.precision == Precision::fp32 ? 1e-3 : 3e-2;
-  for (int i = 0; i < 2; ++i) {
-    const StepMetrics &a = start.metrics[i], &b = r.metrics[i];
-    auto differ = [&](double x, double y) { return std::isfinite(x) != std::isfinite(y) || std::abs(x - y) > tolerance * (std::abs(x) + 1e-3); };
-    if (differ(a.loss, b.loss)) return fmt::format("wrong result: loss {:.6g} in step {}, as planned {:.6g}", b.loss, i + 1, a.loss);
-    if (a.applied != b.applied) return fmt::format("wrong result: step {} {}", i + 1, b.applied ? "was applied" : "was skipped");
-    if (a.applied && differ(a.gradient_norm, b.gradient_norm))
-      return fmt::format("wrong result: gradient norm {:.6g} in step {}, as planned {:.6g}", b.gradient_norm, i + 1, a.gradient_norm);
-  }
+  for (int i = 0; i < 2; ++i)
+    if (std::string why = compare_steps(r.metrics[i], start.metrics[i], options_.precision, i + 1); !why.empty()) return why;
+  return {};
+}
+
+std::string compare_steps(const StepMetrics& b, const StepMetrics& a, Precision precision, int number) {
+  const double tolerance = precision == Precision::fp32 ? 1e-3 : 3e-2;
+  auto differ = [&](double x, double y) { return std::isfinite(x) != std::isfinite(y) || std::abs(x - y) > tolerance * (std::abs(x) + 1e-3); };
+  if (differ(a.loss, b.loss)) return fmt::format("wrong result: loss {:.6g} in step {}, as planned {:.6g}", b.loss, number, a.loss);
+  if (a.applied != b.applied) return fmt::format("wrong result: step {} {}", number, b.applied ? "was applied" : "was skipped");
+  if (a.applied && differ(a.gradient_norm, b.gradient_norm))
+    return fmt::format("wrong result: gradient norm {:.6g} in step {}, as planned {:.6g}", b.gradient_norm, number, a.gradient_norm);
   return {};
 }
 
@@ -235,7 +242,7 @@ std::string StepTrials::check(const TunePoint& point) {
     Ready& r = ready(point);
     if (!first) return compare(r, *ready_.front());
     if (!std::isfinite(r.metrics[0].loss) || !std::isfinite(r.metrics[1].loss)) return "its loss is not finite, so no result can be checked";
-    const double seconds = run(r, 1);
+    const double seconds = batch_->run(r.step, 1);
     times_ = int(std::clamp(kSampleSeconds / seconds, 1.0, 50.0)), warm_ = seconds < 4 * kSampleSeconds;
     return {};
   } catch (const Error& error) {
@@ -246,8 +253,8 @@ std::string StepTrials::check(const TunePoint& point) {
 
 TuneSample StepTrials::measure(const TunePoint& point) {
   Ready& r = ready(point);
-  if (warm_) run(r, 1);  // another step's data fills the caches
-  const double seconds = run(r, times_);
+  if (warm_) batch_->run(r.step, 1);  // another step's data fills the caches
+  const double seconds = batch_->run(r.step, times_);
   return {seconds, load_.busy()};
 }
 

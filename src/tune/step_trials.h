@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ struct TeamOptions;
 // A choice that is not listed is as planned.
 using TunedWords = std::map<std::string, std::string>;
 inline constexpr std::string_view kTuneKeys = "tune/";                     // prefix of the keys in the measurement store
-std::span<const std::string_view> tune_dimensions();                       // all that a space may have
+inline constexpr const char* kVariant = "variant";                         // the word of a single kernel's choice
+std::span<const std::string_view> tune_dimensions();                       // all that a space may have, and "kernels"
 bool changes_bits(const TunedWords& words);                                // any but threads
 TunedWords neutral_part(TunedWords words);                                 // without what changes bits
 void apply(const TunedWords& words, int64_t batch, StepOptions& options);  // except threads. ErrorCode::io: a word is not known
@@ -34,6 +36,24 @@ struct StepTrialOptions {
   bool same_bits = false;                                               // only choices that cannot change bits
   const TeamOptions* team = nullptr;                                    // of the planned step's backend, if its threads may change
 };
+
+// The batch that trial steps run on.
+class TrialBatch {
+ public:
+  TrialBatch(const StepModel& model, const StepTrialOptions& options);
+  // Steps follow each other as in training; returns seconds for one.
+  double run(TrainStep& step, int times) const;
+  StepMetrics run_once(TrainStep& step) const;
+
+ private:
+  std::vector<std::vector<std::byte>> bytes_;
+  std::vector<const void*> data_;
+};
+
+inline constexpr double kSampleSeconds = 0.012;  // short steps are repeated until a sample takes this long
+
+// Why a step's figures are wrong, compared with the planned step's; empty: they are right. number: of the step, for the text.
+std::string compare_steps(const StepMetrics& with, const StepMetrics& planned, Precision precision, int number);
 
 class StepTrials : public TuneTarget {
  public:
@@ -54,16 +74,13 @@ class StepTrials : public TuneTarget {
   Ready& ready(const TunePoint& point);
   void add_dimensions(const TrainStep& planned);
   std::string compare(const Ready& with, const Ready& start) const;
-  void make_batch();
-  double run(Ready& step, int times);  // seconds
 
   StepModel model_;
   StepOptions options_;
   StepTrialOptions o_;
   TuneSpace space_;
   std::vector<std::unique_ptr<Ready>> ready_;  // the planned one, then the others, most recently used last
-  std::vector<std::vector<std::byte>> batch_;
-  std::vector<const void*> data_;
+  std::optional<TrialBatch> batch_;
   int64_t samples_ = 0;
   int times_ = 1;      // steps per measurement
   bool warm_ = false;  // one more before it, which is not timed

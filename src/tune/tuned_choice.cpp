@@ -59,9 +59,9 @@ std::optional<TunedChoice> kept_choice(const MeasurementStore& store, const std:
   }
 }
 
-void keep_choice(MeasurementStore& store, const std::string& key, const TunedChoice& choice) {
-  store.put(key, {.value = json_of(choice).dump(), .samples = int(choice.measured)});
-}
+void keep_choice(MeasurementStore& store, const std::string& key, const TunedChoice& choice) { store.put(key, measurement_of(choice)); }
+
+Measurement measurement_of(const TunedChoice& choice) { return {.value = json_of(choice).dump(), .samples = int(choice.measured)}; }
 
 std::string choices_text(const MeasurementStore& store) {
   std::string text;

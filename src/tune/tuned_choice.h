@@ -25,6 +25,7 @@ struct TunedChoice {
 };
 
 std::optional<TunedChoice> kept_choice(const MeasurementStore& store, const std::string& key);  // none, too, if it is damaged
+Measurement measurement_of(const TunedChoice& choice);
 void keep_choice(MeasurementStore& store, const std::string& key, const TunedChoice& choice);
 
 std::string choices_text(const MeasurementStore& store);  // a table, or that there are none

@@ -10,10 +10,10 @@ using namespace test::attention_case;
 
 struct Case : test::AttentionCase {
   // Runs all units of all tasks. `order` 0: in one call; 1: one by one, backwards; 2: in threes, odd ones first.
-  void run(bool backward, IsaTier tier, int order = 0);
+  void run(bool backward, IsaTier tier, int order = 0, const KernelVariant& variant = {});
 };
 
-inline void Case::run(bool backward, IsaTier tier, int order) {
+inline void Case::run(bool backward, IsaTier tier, int order, const KernelVariant& variant) {
   std::vector<std::byte*> bases;
   std::vector<Ref> refs;
   auto add = [&](void* p, int64_t offset) { refs.push_back({int32_t(bases.size()), offset}), bases.push_back(static_cast<std::byte*>(p)); };
@@ -24,7 +24,7 @@ inline void Case::run(bool backward, IsaTier tier, int order) {
   if (d.dropout > 0) add(&seed, 0), add(&step, 0), add(&base, 0);
   add(out.data(), margin), add(lse.data(), kMargin * 4);
   if (backward) add(dout.data(), margin), add(dq.data(), margin), add(dk.data(), margin), add(dv.data(), margin);
-  auto kernel = backward ? make_attention_grad(d, tier) : make_attention(d, tier);
+  auto kernel = backward ? make_attention_grad(d, tier, variant) : make_attention(d, tier, variant);
   auto aligned = [](std::vector<std::byte>& x, int64_t bytes) {
     x.assign(size_t(bytes) + 128, std::byte{0xff});  // NaN, to catch reads before writes
     return x.data() + (64 - reinterpret_cast<uintptr_t>(x.data()) % 64) % 64;

@@ -56,12 +56,13 @@ inline void relu_epilogue(const void* context, Worker& worker, int64_t batch, in
 
 struct Case : MatmulCase {
   MatmulModel model;
+  KernelVariant variant = {};
 
   explicit Case(MatmulDesc d, uint32_t seed = 1, MatmulModel m = {}) : MatmulCase(std::move(d), seed), model(m) {}
 
   // C's bytes after a run with one tier's kernels.
   std::vector<std::byte> run(IsaTier tier, Dealing deal = {}) const {
-    auto kernel = make_matmul_for(desc, tier, model);
+    auto kernel = make_matmul_for(desc, tier, model, variant);
     Operand out = c;
     EpilogueLog log{&out, &desc, {}, true};
     const bool epilogue = desc.epilogue_scratch >= 0;

@@ -2,8 +2,8 @@
 
 namespace ridge::cpu::tile_test {
 
-Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split, int threads) {
-  auto kernel = make_tile_kernel(groups, threads);
+Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split, int threads, const KernelVariant& variant) {
+  auto kernel = make_tile_kernel(groups, threads, variant);
   std::vector<std::byte*> bases;
   std::vector<Ref> refs;
   for (auto& m : memory) {

@@ -17,7 +17,7 @@ struct Outcome {
   size_t tasks = 0;
   int64_t units = 0;  // of the task that has the most
 };
-Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split = Split::whole, int threads = 1);
+Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, Split split = Split::whole, int threads = 1, const KernelVariant& variant = {});
 inline Outcome run(const TileGroup& group, std::vector<Memory>& memory, Split split = Split::whole, int threads = 1) {
   return run({&group, 1}, memory, split, threads);
 }

@@ -244,6 +244,35 @@ TEST_P(Teams, RunTheSameUnitsAtAnySpeedsAndWaiting) {
 
 // The calling thread has nothing left to do while the other one is still at work.
 // What tasks measure of themselves is a lower bound, and the time around the runs an upper one.
+// Fewer threads and coarser grains, changed between runs: every unit runs once, on the threads in use, and all threads can come back.
+TEST_P(Teams, ShareWorkOutInAnyWay) {
+  ThreadTeam team({.threads = GetParam()});
+  struct Seen {
+    std::vector<uint8_t> runs = std::vector<uint8_t>(4000, 0);
+    std::vector<std::atomic<int>> by;
+    explicit Seen(int threads) : by(size_t(threads)) {}
+    static void run(const void* args, int64_t begin, int64_t end, Worker& worker) {
+      auto& self = *static_cast<Seen*>(const_cast<void*>(args));
+      for (int64_t i = begin; i < end; ++i) ++self.runs[size_t(i)];
+      ++self.by[size_t(worker.id)];
+    }
+  };
+  for (const ThreadTeam::Sharing& sharing :
+       {ThreadTeam::Sharing{.threads = 1}, {.threads = 0}, {.threads = 2, .coarseness = 4}, {.threads = 0, .coarseness = 64}, {}, {.threads = 1}}) {
+    team.use(sharing);
+    const int used = sharing.threads > 0 ? std::min(sharing.threads, team.size()) : team.size();
+    for (int turn = 0; turn < 20; ++turn) {
+      Seen seen(team.size());
+      Fault fault;
+      std::byte* bases[] = {nullptr};
+      const Task task{Seen::run, &seen, int64_t(seen.runs.size()), 100};
+      team.run({&task, 1}, bases, fault);
+      EXPECT_TRUE(std::all_of(seen.runs.begin(), seen.runs.end(), [](uint8_t n) { return n == 1; }));
+      for (int id = used; id < team.size(); ++id) EXPECT_EQ(seen.by[size_t(id)], 0) << "thread " << id << " is not in use";
+    }
+  }
+}
+
 TEST_P(Teams, CountTheTimeInsideKernels) {
   struct Burning {
     std::atomic<int64_t> ns{0};

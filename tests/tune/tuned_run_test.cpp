@@ -213,7 +213,7 @@ TEST_F(TunedRun, SearchesWholeStepsAndChecksTheirResults) {
   ASSERT_GE(found.points, 1);
   for (const TuneTrial& t : found.trials) EXPECT_EQ(t.refused, "") << "every choice computes the same step";
   EXPECT_EQ(decision(*run, "tuning").decided_by, "measured");
-  EXPECT_EQ(store().all(kTuneKeys).size(), 1u);
+  EXPECT_EQ(store().all("tune/step/").size(), 1u);
 }
 
 }  // namespace

@@ -73,11 +73,13 @@ class AttentionBase : public Kernel {
 
 class Attention final : public AttentionBase {
  public:
-  Attention(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_kernel(tier, multiplies_pairs(desc, tier, false))) {
+  Attention(const AttentionDesc& desc, IsaTier tier, const KernelVariant& variant)
+      : AttentionBase(desc), run_(attention_kernel(tier, multiplies_pairs(desc, tier, false))) {
     const int64_t heads = desc.batch * desc.heads;
     int64_t& size = args_.unit_queries;
     auto units = [&] { return heads * ((desc.queries + size - 1) / size); };
     for (size = 128; size > 32 && units() < (size > 64 ? 4 : 1) * kUnits;) size /= 2;
+    size = variant.unit < 0 ? std::max<int64_t>(32, size >> -variant.unit) : size << variant.unit;
     args_.query_units = (desc.queries + size - 1) / size;
     units_ = heads * args_.query_units;
     const Cost cost(desc, tier, 2, 2);
@@ -116,7 +118,8 @@ class Decoding final : public AttentionBase {
 
 class AttentionGrad final : public AttentionBase {
  public:
-  AttentionGrad(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_grad_kernels(tier, multiplies_pairs(desc, tier, true))) {
+  AttentionGrad(const AttentionDesc& desc, IsaTier tier, const KernelVariant& variant)
+      : AttentionBase(desc), run_(attention_grad_kernels(tier, multiplies_pairs(desc, tier, true))) {
     const int64_t heads = desc.batch * desc.kv_heads, blocks = args_.query_blocks(), total = args_.group * blocks;
     std::vector<double> done(size_t(total) + 1, 0);  // work before each block of queries
     for (int64_t at = 0; at < total; ++at) {
@@ -126,7 +129,9 @@ class AttentionGrad final : public AttentionBase {
     const Cost cost(desc, tier, 5, 4);
     const double head_ns = done.back() * cost.pair_ns + double(desc.queries * args_.group) * cost.query_ns;
     int64_t chunks = heads ? (kUnits + heads - 1) / heads : 1;
-    chunks = std::clamp<int64_t>(std::min(chunks, int64_t(head_ns / kSmallUnitNs)), 1, std::max<int64_t>(total, 1));
+    chunks = std::min(chunks, int64_t(head_ns / kSmallUnitNs));
+    chunks = variant.unit < 0 ? std::max<int64_t>(chunks, 1) << -variant.unit : chunks >> variant.unit;
+    chunks = std::clamp<int64_t>(chunks, 1, std::max<int64_t>(total, 1));
     args_.chunk_begin.assign(1, 0);
     for (int64_t chunk = 1; chunk < chunks; ++chunk) {
       const auto cut = std::lower_bound(done.begin(), done.end(), done.back() * double(chunk) / double(chunks));
@@ -164,11 +169,13 @@ bool multiplies_pairs(const AttentionDesc& desc, IsaTier tier, bool backward) {
   return fits(desc.q) && fits(desc.k) && fits(desc.v) && (!backward || (fits(desc.dout) && fits(desc.out)));
 }
 
-std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier) {
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier, const KernelVariant& variant) {
   if (is_decoding(desc)) return std::make_unique<Decoding>(desc, tier);
-  return std::make_unique<Attention>(desc, tier);
+  return std::make_unique<Attention>(desc, tier, variant);
 }
-std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc, IsaTier tier) { return std::make_unique<AttentionGrad>(desc, tier); }
+std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc, IsaTier tier, const KernelVariant& variant) {
+  return std::make_unique<AttentionGrad>(desc, tier, variant);
+}
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc) { return make_attention(desc, isa_tier()); }
 std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc) { return make_attention_grad(desc, isa_tier()); }
 

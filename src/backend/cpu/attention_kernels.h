@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/variant.h"
 #include "machine/features.h"
 
 namespace ridge::cpu {
@@ -68,7 +69,7 @@ AttentionGradKernels attention_grad_kernels(IsaTier tier, bool pairs);
 bool multiplies_pairs(const AttentionDesc& desc, IsaTier tier, bool backward);
 
 // Like make_attention and make_attention_grad, for one instruction tier.
-std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier);
-std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc, IsaTier tier);
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier, const KernelVariant& variant = {});
+std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc, IsaTier tier, const KernelVariant& variant = {});
 
 }  // namespace ridge::cpu

@@ -1,6 +1,6 @@
 #include "backend/cpu/build.h"
 
-#include "backend/cpu/attention.h"
+#include "backend/cpu/attention_kernels.h"
 #include "backend/cpu/conv.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/node_kernels.h"
@@ -34,7 +34,8 @@ class FusedProduct final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_product_kernel(const Program& program, const ProgramKernel& kernel, std::vector<int64_t> row_blocks) {
+std::unique_ptr<Kernel> make_product_kernel(const Program& program, const ProgramKernel& kernel, std::vector<int64_t> row_blocks,
+                                            const KernelVariant& variant) {
   const Graph& g = program.graph;
   NodeId id = kernel.group.node;
   if (g[id].op == Op::conv) return std::make_unique<FusedProduct>(kernel, [&](int64_t scratch) { return make_conv(conv_desc(program, kernel), scratch); });
@@ -48,19 +49,19 @@ std::unique_ptr<Kernel> make_product_kernel(const Program& program, const Progra
   copy(kernel.loops.batch, desc.batch), copy(kernel.loops.m, desc.m), copy(kernel.loops.n, desc.n), copy(kernel.loops.k, desc.k);
   return std::make_unique<FusedProduct>(kernel, [&](int64_t scratch) {
     desc.epilogue_scratch = scratch;
-    return make_matmul(desc);
+    return make_matmul(desc, variant);
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel, int threads) {
+std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel, int threads, const KernelVariant& variant) {
   switch (kernel.group.kind) {
-    case Group::Kind::tile: return make_tile_kernel(kernel.tiles, threads);
-    case Group::Kind::matmul: return make_product_kernel(program, kernel);
+    case Group::Kind::tile: return make_tile_kernel(kernel.tiles, threads, variant);
+    case Group::Kind::matmul: return make_product_kernel(program, kernel, {}, variant);
     case Group::Kind::node: break;
   }
   Op op = program.graph[kernel.group.node].op;
-  if (op == Op::attention) return make_attention(attention_desc(program, kernel));
-  if (op == Op::attention_grad) return make_attention_grad(attention_desc(program, kernel));
+  if (op == Op::attention) return make_attention(attention_desc(program, kernel), isa_tier(), variant);
+  if (op == Op::attention_grad) return make_attention_grad(attention_desc(program, kernel), isa_tier(), variant);
   return make_node_kernel(program.graph, kernel.group.node);
 }
 

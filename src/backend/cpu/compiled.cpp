@@ -15,6 +15,20 @@
 
 namespace ridge::cpu {
 
+namespace {
+
+KernelVariant chosen_variant(const Program& program, ProgramKernel& kernel, CompiledProgram::Choices& choices) {
+  kernel.choice_key = kernel_key(program, kernel);
+  if (kernel.choice_key.empty()) return {};
+  choices.seen.insert(kernel.choice_key);
+  const auto wanted = choices.wanted.find(kernel.choice_key);
+  if (wanted == choices.wanted.end()) return {};
+  choices.used[wanted->first] = wanted->second;
+  return variant_of(wanted->first, wanted->second);
+}
+
+}  // namespace
+
 // A loop over time.
 struct CompiledProgram::Scan {
   Scan(LoopProgram loop, ThreadTeam& team) : frame(std::move(loop.frame)), in(frame.inputs.size()), out(frame.outputs.size()) {
@@ -40,11 +54,13 @@ struct CompiledProgram::Scan {
   std::vector<void*> out;
 };
 
-CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(std::move(program)), team_(team) {
+CompiledProgram::CompiledProgram(Program program, ThreadTeam& team, Choices* choices) : program_(std::move(program)), team_(team) {
   std::vector<int64_t> workspace;
-  for (const ProgramKernel& k : program_.kernels) {
+  for (ProgramKernel& k : program_.kernels) {
     std::string why;
-    std::unique_ptr<RowBlockLoop> blocks = k.loop ? make_row_blocks(*k.loop, why) : nullptr;
+    KernelVariant variant;
+    if (choices) variant = chosen_variant(program_, k, *choices);
+    std::unique_ptr<RowBlockLoop> blocks = k.loop ? make_row_blocks(*k.loop, why, variant) : nullptr;
     if (k.loop) {
       program_.scans.push_back(fmt::format("scan of {}: {}", counted(k.loop->frame.steps(), "step"),
                                            blocks ? blocks->describe() + ", all steps at a time" : "all rows, step by step: " + why));
@@ -56,7 +72,7 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
       workspace.push_back(scans_.back()->workspace);
       scratch_bytes_ = std::max(scratch_bytes_, scans_.back()->body->scratch_bytes());
     } else {
-      kernels_.push_back(blocks ? std::move(blocks) : make_kernel(program_, k, team.size()));
+      kernels_.push_back(blocks ? std::move(blocks) : make_kernel(program_, k, team.size(), variant));
       workspace.push_back(kernels_.back()->workspace_bytes());
       scratch_bytes_ = std::max(scratch_bytes_, kernels_.back()->scratch_bytes());
     }

@@ -1,7 +1,10 @@
 // A program prepared for the CPU: kernels bound to offsets, and loops over time whose bodies are compiled the same way.
 #pragma once
+#include <map>
 #include <memory>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "compile/program.h"
@@ -16,7 +19,12 @@ namespace ridge::cpu {
 
 class CompiledProgram {
  public:
-  CompiledProgram(Program program, ThreadTeam& team);
+  // choices: names of variants by kernel key; those used are added to `used`, and all kernels with variants to `seen`.
+  struct Choices {
+    std::map<std::string, std::string> wanted = {}, used = {};
+    std::set<std::string> seen = {};
+  };
+  CompiledProgram(Program program, ThreadTeam& team, Choices* choices = nullptr);
   ~CompiledProgram();
 
   const Program& program() const { return program_; }

@@ -70,6 +70,7 @@ enum class Shape { tiles, by_row, by_dot };
 struct Plan {
   const MatmulKernels* kernels = nullptr;
   MatmulModel model;
+  KernelVariant variant;
   Shape shape = Shape::tiles;
   DType a_type, b_type, c_type;
   bool accumulate = false, epilogue = false, swapped = false;
@@ -172,9 +173,27 @@ void choose_units(Plan& p, bool packs_b) {
 // Units are ordered by bands of rows. Threads take consecutive units, so each thread keeps the rows that it wrote and will read again in the next kernel, and
 // they need not be fetched from another core. A band reads all of B; if B does not fit in L2, bands get more rows.
 int64_t choose_band(const Plan& p) {
+  if (p.variant.band != KernelVariant::Band::model) return p.variant.band == KernelVariant::Band::one ? 1 : p.row_blocks;
   constexpr int64_t kRows = 512;
   if (p.k * p.n * 4 <= p.model.l2 / 2) return 1;
   return std::min(p.row_blocks, ceil_div(kRows * p.row_blocks, p.m));
+}
+
+// A unit's tiles as a variant wants them: half as many, or twice.
+void change_units(Plan& p) {
+  const auto blocks = [](int64_t now, int change, int64_t tiles) { return change < 0 ? std::min(tiles, now << -change) : ceil_div(now, int64_t(1) << change); };
+  p.row_blocks = blocks(p.row_blocks, p.variant.unit_rows, p.row_tiles);
+  p.col_blocks = blocks(p.col_blocks, p.variant.unit_columns, p.col_tiles);
+}
+
+// An operand that is packed is packed once if several units read it.
+void change_feeds(Plan& p, bool a_can_be_direct, bool b_can_be_direct) {
+  const auto feed = [](KernelVariant::Feed wanted, Feed now, bool can_be_direct, bool shared) {
+    if (wanted == KernelVariant::Feed::direct) return can_be_direct ? Feed::direct : now;
+    return wanted == KernelVariant::Feed::packed ? (shared ? Feed::shared : Feed::unit) : now;
+  };
+  p.a_feed = feed(p.variant.a, p.a_feed, a_can_be_direct, p.col_blocks > 1);
+  p.b_feed = feed(p.variant.b, p.b_feed, b_can_be_direct, p.row_blocks > 1);
 }
 
 bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() && (map.map.stride == 1 || size == 1); }
@@ -220,10 +239,12 @@ void plan_tiles(Plan& p) {
     p.b_feed = Feed::shared;
   } else if (flops <= p.model.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= p.model.l2 && p.row_tiles <= 64) {
     p.row_blocks = p.col_blocks = 1;
+    change_units(p);
     p.a_feed = a_plain ? Feed::direct : Feed::unit;
     p.b_feed = b_direct ? Feed::direct : Feed::unit;
   } else {
     choose_units(p, !b_direct || p.m > kFewRows);
+    change_units(p);
     // Packing is worth a pass over the operand only if many units or rows read it.
     const bool a_direct = a_rows_direct || (a_cols_direct && (p.all_rows || p.col_blocks <= 4 || p.m * p.k * 4 <= p.model.l2 / 2));
     const int64_t lines = ceil_div(ceil_div(p.col_tiles, p.col_blocks) * p.width, 16);
@@ -232,6 +253,7 @@ void plan_tiles(Plan& p) {
     p.b_feed = b_direct && b_spread ? Feed::direct : p.row_blocks > 1 ? Feed::shared : Feed::unit;
   }
 
+  if (p.tile_at.empty()) change_feeds(p, a_plain, b_direct);
   p.band = choose_band(p);
 
   // An odd number of cache lines between rows spreads them over the sets of L1.
@@ -582,13 +604,14 @@ void check_loops(const MatmulDesc& d) {
 
 }  // namespace
 
-std::unique_ptr<MatmulKernel> make_matmul(const MatmulDesc& desc) { return make_matmul_for(desc, isa_tier()); }
+std::unique_ptr<MatmulKernel> make_matmul(const MatmulDesc& desc, const KernelVariant& variant) { return make_matmul_for(desc, isa_tier(), {}, variant); }
 
-std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier, const MatmulModel& model) {
+std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier, const MatmulModel& model, const KernelVariant& variant) {
   check_loops(desc);
   MatmulDesc d = desc;
   Plan p;
-  p.model = model;
+  p.model = model, p.variant = variant;
+  if (variant.depth > 0) p.model.depth = variant.depth;
   p.kernels = &matmul_kernels(tier);
   p.epilogue = d.epilogue_scratch >= 0;
   p.epilogue_scratch = p.epilogue ? align64(d.epilogue_scratch) : 0;
@@ -615,6 +638,7 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.all_rows = d.row_blocks.empty() && !p.epilogue && by_depth && p.n >= 32 && p.n <= kFewRows && p.m >= 2 * p.n && p.k >= 16 * p.n && p.m * p.k * 4 > model.l2;
   const bool narrow = few(p.n, p.m) && !scattered;
   p.swapped = d.row_blocks.empty() && (p.epilogue ? p.n == 1 && p.m > 1 : narrow || (columns_contiguous && !few(p.m, p.n)) || p.all_rows);
+  if (variant.transposed && d.row_blocks.empty() && !p.epilogue) p.swapped = !p.swapped, p.all_rows = false;
   if (p.swapped) {
     std::swap(d.m, d.n);
     std::swap(p.m, p.n);
@@ -630,14 +654,14 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.c_m = IndexMap(d.m, &MatmulLoop::c), p.c_n = IndexMap(d.n, &MatmulLoop::c);
 
   const bool plain_b = p.b_n.map.regular() && p.b_k.map.regular();
-  if (d.row_blocks.empty() && p.k > 0 && plain_b && (few(p.m, p.n) || p.m <= 4)) {
+  if (d.row_blocks.empty() && variant.few_rows && p.k > 0 && plain_b && (few(p.m, p.n) || p.m <= 4)) {
     if (contiguous(p.b_n, p.n) && p.b_type == DType::f32)
       p.shape = Shape::by_row;
     else if (contiguous(p.b_k, p.k))
       p.shape = Shape::by_dot;
   }
   p.k_size = p.k;
-  if (p.shape == Shape::tiles && p.a_type == DType::bf16 && p.b_type == DType::bf16)
+  if (p.shape == Shape::tiles && variant.pairs && p.a_type == DType::bf16 && p.b_type == DType::bf16)
     if (const MatmulKernels* pairs = unit_kernels(tier) ? unit_kernels(tier) : pair_kernels(tier)) p.kernels = pairs, p.per_k = 2, p.k = ceil_div(p.k, 2);
   for (size_t i = 0; i + 1 < d.row_blocks.size(); ++i) {
     const int64_t first = d.row_blocks[i], rows = d.row_blocks[i + 1] - first, tiles = ceil_div(rows, p.kernels->tile_rows);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/variant.h"
 #include "ridge/dtype.h"
 #include "threads/task.h"
 
@@ -40,6 +41,6 @@ class MatmulKernel : public Kernel {
  public:
   virtual void set_epilogue(MatmulEpilogue epilogue) = 0;  // before bind
 };
-std::unique_ptr<MatmulKernel> make_matmul(const MatmulDesc& desc);
+std::unique_ptr<MatmulKernel> make_matmul(const MatmulDesc& desc, const KernelVariant& variant = {});
 
 }  // namespace ridge::cpu

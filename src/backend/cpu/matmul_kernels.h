@@ -108,6 +108,6 @@ struct MatmulModel {
 };
 
 // make_matmul with the kernels of a given tier, which this CPU must support, and a given model.
-std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier, const MatmulModel& model = {});
+std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier, const MatmulModel& model = {}, const KernelVariant& variant = {});
 
 }  // namespace ridge::cpu

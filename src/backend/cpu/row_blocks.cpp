@@ -193,7 +193,7 @@ bool blocks_pay(const RowCheck& check, size_t blocks, size_t kernels) {
 
 // The first row of each block, then the number of rows. Blocks of products have two or more register tiles of rows, more if the weights do not fit in L2;
 // without products a block is a few thousand points, fewer if a row has many values: a block's state should stay in L2, next to the tiles.
-std::vector<int64_t> choose_blocks(const RowCheck& check) {
+std::vector<int64_t> choose_blocks(const RowCheck& check, const KernelVariant& variant) {
   constexpr int64_t kRows = 16, kRowsOfLarge = 32, kL2 = 1 << 20;
   constexpr int64_t kStateBytes = 160 << 10, kFewRows = 256;
   constexpr double kPoints = 4096;
@@ -204,6 +204,7 @@ std::vector<int64_t> choose_blocks(const RowCheck& check) {
     rows = std::max<int64_t>(1, int64_t(kPoints / std::max(1., check.kernel_points())));
     rows = std::min(rows, std::max(kFewRows, kStateBytes / std::max<int64_t>(1, check.row_bytes())));
   }
+  rows = std::max<int64_t>(1, variant.unit < 0 ? rows >> -variant.unit : rows << variant.unit);
   const int64_t blocks = std::max<int64_t>(1, (check.rows() + rows - 1) / rows);
   std::vector<int64_t> first;
   for (int64_t i = 0; i <= blocks; ++i) first.push_back(check.rows() * i / blocks);
@@ -405,12 +406,12 @@ class RowBlocks final : public RowBlockLoop {
 
 }  // namespace
 
-std::unique_ptr<RowBlockLoop> make_row_blocks(LoopProgram& loop, std::string& why) {
+std::unique_ptr<RowBlockLoop> make_row_blocks(LoopProgram& loop, std::string& why, const KernelVariant& variant) {
   RowCheck check(loop);
   why = check.run();
   if (!why.empty()) return nullptr;
-  std::vector<int64_t> first = choose_blocks(check);
-  if (!blocks_pay(check, first.size() - 1, loop.body.kernels.size())) {
+  std::vector<int64_t> first = choose_blocks(check, variant);
+  if (!blocks_pay(check, choose_blocks(check, {}).size() - 1, loop.body.kernels.size())) {
     why = fmt::format("too few rows for blocks ({})", check.rows());
     return nullptr;
   }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "backend/cpu/variant.h"
 #include "compile/program.h"
 #include "threads/task.h"
 
@@ -18,6 +19,6 @@ class RowBlockLoop : public Kernel {
 
 // Takes the loop's frame and program, unless the body cannot be split into rows: then it returns null, and `why` names the value or the kernel. Operands for
 // bind: those of the scan.
-std::unique_ptr<RowBlockLoop> make_row_blocks(LoopProgram& loop, std::string& why);
+std::unique_ptr<RowBlockLoop> make_row_blocks(LoopProgram& loop, std::string& why, const KernelVariant& variant = {});
 
 }  // namespace ridge::cpu

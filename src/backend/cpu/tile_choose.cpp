@@ -49,6 +49,7 @@ bool TilePlanner::is_direct(int n) const {
 }
 
 bool TilePlanner::streams(int store) const {
+  if (!variant_.streams) return false;
   const TileAccess& access = group_.accesses[size_t(node(store).access)];
   int64_t bytes = size_of(access.dtype);
   for (int axis = 0; axis < int(axes_.sizes.size()); ++axis)

@@ -426,14 +426,15 @@ struct Stage {
   double unit_ns = 0;
 };
 
-std::vector<Stage> stages_of(const TilePlan& plan) {
+std::vector<Stage> stages_of(const TilePlan& plan, const KernelVariant& variant) {
   std::vector<Stage> stages;
   const int64_t outer = plan.size_of(plan.outer);
   const double points = double(plan.points());
   auto add = [&](Stage::Kind kind, int phase, int64_t items, int64_t points_each, double share) {
     Stage s;
     s.kind = kind, s.phase = phase, s.items = items;
-    const int64_t target = points > double(int64_t(1) << 24) ? 4 * kUnitPoints : kUnitPoints;
+    int64_t target = points > double(int64_t(1) << 24) ? 4 * kUnitPoints : kUnitPoints;
+    target = variant.unit < 0 ? target >> -variant.unit : target << variant.unit;
     s.per_unit = std::max<int64_t>(1, target / std::max<int64_t>(points_each, 1));
     s.units = ceil_div(items, s.per_unit);
     // Calling a handler costs a few ns, whatever the size of its block.
@@ -536,11 +537,11 @@ void run_launch(const void* args, int64_t begin, int64_t end, Worker& worker) {
 
 class TileKernel : public Kernel {
  public:
-  TileKernel(std::span<const TileGroup> groups, int threads) {
+  TileKernel(std::span<const TileGroup> groups, int threads, const KernelVariant& variant) {
     for (const TileGroup& group : groups) {
-      plans_.push_back(plan_tile_group(group, false, threads));
+      plans_.push_back(plan_tile_group(group, false, threads, variant));
       layouts_.push_back(std::make_unique<SplitLayout>(*plans_.back()));
-      stages_.push_back(stages_of(*plans_.back()));
+      stages_.push_back(stages_of(*plans_.back(), variant));
       scratch_ = std::max(scratch_, plans_.back()->scratch_bytes());
       workspace_ += round_up(layouts_.back()->bytes, 64);
     }
@@ -639,10 +640,10 @@ class Epilogue : public TileEpilogue {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, int threads) {
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, int threads, const KernelVariant& variant) {
   if (groups.size() == 1)
     if (std::unique_ptr<Kernel> kernel = make_panel_kernel(groups[0])) return kernel;
-  return std::make_unique<TileKernel>(groups, threads);
+  return std::make_unique<TileKernel>(groups, threads, variant);
 }
 std::unique_ptr<TileEpilogue> make_tile_epilogue(const TileGroup& group) { return std::make_unique<Epilogue>(group); }
 

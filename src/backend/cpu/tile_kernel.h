@@ -11,7 +11,7 @@ namespace ridge::cpu {
 
 // One launch for all groups, which must not depend on each other. Operands for bind: those of the first group, then those of the next, …
 // threads: that will share the units; results do not depend on their number.
-std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, int threads = 1);
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, int threads = 1, const KernelVariant& variant = {});
 
 // A map group over [batch, rows, columns] that reads a matmul's sums through group.accumulator.
 class TileEpilogue {

@@ -15,14 +15,19 @@ constexpr double kSplitCost = 1.25;                                       // the
 
 }  // namespace
 
-TilePlanner::TilePlanner(const TileGroup& group, bool fixed, int threads)
-    : group_(group), threads_(threads), axes_(arrange_axes(group, fixed)), handlers_(tile_handlers(isa_tier())), plan_(std::make_unique<TilePlan>()) {}
+TilePlanner::TilePlanner(const TileGroup& group, bool fixed, int threads, const KernelVariant& variant)
+    : group_(group),
+      threads_(threads),
+      variant_(variant),
+      axes_(arrange_axes(group, fixed)),
+      handlers_(tile_handlers(isa_tier())),
+      plan_(std::make_unique<TilePlan>()) {}
 
 std::unique_ptr<TilePlan> TilePlanner::run() {
   set_axes();
   set_accesses();
   analyse();
-  set_parts();
+  set_parts(), change_parts();
   emit_all();
   allocate();
   choose_blocks();
@@ -124,6 +129,11 @@ void TilePlanner::set_parts() {
   }
 }
 
+// A split that a variant wants finer or coarser; unsplit reductions stay so.
+void TilePlanner::change_parts() {
+  if (plan_->parts > 1) plan_->parts = std::max<int64_t>(2, variant_.parts < 0 ? plan_->parts / 2 : plan_->parts << variant_.parts);
+}
+
 bool TilePlanner::one_per_row(TileShape instr, TileShape operand) {
   if (instr & kColumns) return !(operand & kColumns);
   return instr == kRows && operand == kScalar;
@@ -194,6 +204,7 @@ void TilePlanner::choose_blocks() {
       r = tile ? std::clamp<int64_t>(points / std::max<int64_t>(round_up(c, 16), 1), 4, 256) : 8;
       break;
   }
+  if (plan_->parts == 1 || plan_->form != TilePlan::Form::row) r = variant_.block_rows < 0 ? r / 2 : r << variant_.block_rows;
   c = std::max<int64_t>(c, 1);
   r = std::max<int64_t>(std::min(r, rows), 1);
   int64_t loops = 1;
@@ -235,6 +246,7 @@ void TilePlanner::place_buffers() {
 
 // Inputs whose next block follows the current one in memory are prefetched while this one is computed.
 void TilePlanner::choose_ahead() {
+  if (!variant_.ahead) return;
   const int64_t cols = plan_->sizes[size_t(plan_->col)];
   const bool whole_rows = plan_->block_cols == cols;
   if (plan_->form == TilePlan::Form::map ? plan_->phases[0].body.size() < 2 || (!whole_rows && plan_->block_rows > 1)
@@ -314,9 +326,9 @@ int64_t TilePlan::scratch_bytes() const {
   return round_up(slot_count() * int64_t(sizeof(TileSlot)), 64) + round_up(int64_t(accesses.size()) * 8, 64) + tile_bytes;
 }
 
-std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed, int threads) {
+std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed, int threads, const KernelVariant& variant) {
   verify(group);
-  return TilePlanner(group, fixed, threads).run();
+  return TilePlanner(group, fixed, threads, variant).run();
 }
 
 }  // namespace ridge::cpu

@@ -21,7 +21,7 @@ struct VirtualRegister {
 
 class TilePlanner {
  public:
-  TilePlanner(const TileGroup& group, bool fixed, int threads);
+  TilePlanner(const TileGroup& group, bool fixed, int threads, const KernelVariant& variant);
   std::unique_ptr<TilePlan> run();
 
  private:
@@ -58,6 +58,7 @@ class TilePlanner {
   void set_axes();
   void set_accesses();
   void set_parts();
+  void change_parts();
   void allocate();
   void choose_blocks();
   void place_buffers();
@@ -121,6 +122,7 @@ class TilePlanner {
 
   const TileGroup& group_;
   const int threads_;
+  const KernelVariant variant_;
   TileAxes axes_;
   const TileHandlers& handlers_;
   std::unique_ptr<TilePlan> plan_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/variant.h"
 #include "base/rng.h"
 #include "compile/tile_group.h"
 #include "threads/task.h"
@@ -176,6 +177,6 @@ struct TilePlan {
 };
 
 // fixed: keep the axes [batch, rows, columns] as they are (matmul epilogues). threads: that will share the units; results do not depend on their number.
-std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed = false, int threads = 1);
+std::unique_ptr<TilePlan> plan_tile_group(const TileGroup& group, bool fixed = false, int threads = 1, const KernelVariant& variant = {});
 
 }  // namespace ridge::cpu

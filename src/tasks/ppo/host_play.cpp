@@ -276,37 +276,42 @@ void HostPlay::roll_out(std::span<const void* const> inputs, std::span<void* con
   memory_ = memory;
 }
 
-std::optional<HostPlay::Seconds> HostPlay::measure(bool normalized) {
-  constexpr double kEnough = 0.4;  // seconds
+namespace {
+
+// Scales that change nothing.
+struct PlainScales {
+  std::vector<float> zeros, ones;
+  const float values[2] = {0, 1};
+  std::vector<const void*> inputs;
+  PlainScales(int64_t observation, bool normalized) : zeros(size_t(observation), 0.0f), ones(size_t(observation), 1.0f) {
+    if (normalized) inputs = {zeros.data(), ones.data()};
+    inputs.push_back(values);
+  }
+};
+
+}  // namespace
+
+bool HostPlay::halves_keep_bits(bool normalized) {
   constexpr int64_t kCompared = 8;
-  const std::vector<float> zeros(size_t(policy_->args().observation.numel()), 0.0f), ones(zeros.size(), 1.0f);
-  const float values[] = {0, 1};
-  const std::vector<const void*> scales = normalized ? std::vector<const void*>{zeros.data(), ones.data(), values} : std::vector<const void*>{values};
-  auto since = [](HostClock::time_point start) { return std::chrono::duration<double>(HostClock::now() - start).count(); };
-  auto compared = [&](bool halves) {
+  const PlainScales scales(policy_->args().observation.numel(), normalized);
+  auto played = [&](bool halves) {
     std::vector<float> log_p(size_t(kCompared * rows_)), value(log_p.size());
     start(0, 0);
-    play(kCompared, halves, scales, [&](int64_t t) {
+    play(kCompared, halves, scales.inputs, [&](int64_t t) {
       Record r;
       r.log_p = log_p.data() + t * rows_, r.value = value.data() + t * rows_;
       return r;
     });
     return std::pair(std::move(log_p), std::move(value));
   };
-  const HostClock::time_point first = HostClock::now();
-  if (compared(false) != compared(true)) return {};
-  // In turns, so that a disturbance meets both; the fastest of each counts.
-  const auto decisions = int64_t(std::clamp(kEnough / since(first), 2.0, 16.0));
-  auto seconds = [&](bool halves) {
-    const HostClock::time_point start = HostClock::now();
-    play(decisions, halves, scales, [](int64_t) { return Record(); });
-    return since(start) / double(decisions);
-  };
-  Seconds best{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
-  const HostClock::time_point begin = HostClock::now();
-  do best.whole = std::min(best.whole, seconds(false)), best.halves = std::min(best.halves, seconds(true));
-  while (since(begin) < kEnough);
-  return best;
+  return played(false) == played(true);
+}
+
+double HostPlay::decision_seconds(bool halves, bool normalized, int64_t decisions) {
+  const PlainScales scales(policy_->args().observation.numel(), normalized);
+  const HostClock::time_point start = HostClock::now();
+  play(decisions, halves, scales.inputs, [](int64_t) { return Record(); });
+  return std::chrono::duration<double>(HostClock::now() - start).count() / double(decisions);
 }
 
 std::vector<StateTensor> HostPlay::save() const {

@@ -18,12 +18,10 @@ class HostPlay {
            bool sampled, bool halves = false);
   ~HostPlay();
   static bool can_have_halves(const Instances& instances, int64_t rows);
-  // How long a decision of all instances takes, with and without halves; nothing if halves give other bits, as products of other shapes may. For a HostPlay
-  // that was made with halves and is used for nothing else.
-  struct Seconds {
-    double whole, halves;
-  };
-  std::optional<Seconds> measure(bool normalized);
+  // For a HostPlay that was made with halves and is used for nothing else: whether halves give the same bits, which products of other shapes may not, and how
+  // long a decision of all instances takes, as a mean over so many.
+  bool halves_keep_bits(bool normalized);
+  double decision_seconds(bool halves, bool normalized, int64_t decisions);
 
   void start(uint64_t seed, int64_t first);  // instances first, first + 1, … of the run with this seed
 

@@ -29,11 +29,10 @@ namespace {
 
 using config::Resolved;
 
-constexpr int64_t kEpisodes = 100;       // of a validation
-constexpr int64_t kPictured = 300;       // decisions of a recording, at most
-constexpr double kClearlyFaster = 0.05;  // a smaller gain may be noise
-constexpr double kSplitAfter = 5;        // seconds until the lines of a run tell acting from the environment
-constexpr double kTargetMargin = 0.5;    // a run is done when the evaluation misses the target by no more than this
+constexpr int64_t kEpisodes = 100;     // of a validation
+constexpr int64_t kPictured = 300;     // decisions of a recording, at most
+constexpr double kSplitAfter = 5;      // seconds until the lines of a run tell acting from the environment
+constexpr double kTargetMargin = 0.5;  // a run is done when the evaluation misses the target by no more than this
 
 int64_t count_or(const Resolved& s, const char* key, int64_t otherwise) { return s.get<std::optional<int64_t>>(key).value_or(otherwise); }
 double number_or(const Resolved& s, const char* key, double otherwise) { return s.get<std::optional<double>>(key).value_or(otherwise); }
@@ -170,7 +169,7 @@ class PpoRun final : public ModuleRun {
     };
     needs.read_bytes = [&] {
       if (automatic && !planner.earlier() && !choice_.instances) choose_instances(s);
-      choose_halves(s, planner.earlier(), o.measure);
+      choose_halves(s, planner.earlier(), o.measure, o.tune_seconds.has_value());
       collector_ = std::make_shared<Collector>(*own_step_, policy_, tensors_, instances_, args_);
       return collector_->bytes();
     };
@@ -325,7 +324,7 @@ class PpoRun final : public ModuleRun {
   }
 
   // Whether a host environment steps for one half of the instances while the network acts for the other.
-  void choose_halves(const Resolved& s, const std::optional<RunState>& earlier, bool measure) {
+  void choose_halves(const Resolved& s, const std::optional<RunState>& earlier, bool measure, bool search_again) {
     if (!instances_.on_host() || !halves_.setting.empty()) return;
     const char* obstacle = nullptr;
     if (!HostPlay::can_have_halves(instances_, args_.instances))
@@ -344,15 +343,8 @@ class PpoRun final : public ModuleRun {
     } else if (measure) {
       const auto trial = trial_step();
       HostPlay play(*trial, policy_, tensors_, instances_, args_.normalize_observations, args_.instances, true, true);
-      halves_.decided_by = "measured";
-      if (const auto seconds = play.measure(args_.normalize_observations)) {
-        args_.halves = seconds->halves < (1 - kClearlyFaster) * seconds->whole;
-        std::string rates[] = {fmt::format("all instances together: {} steps/s", count_text(double(args_.instances) / seconds->whole)),
-                               fmt::format("in halves: {} steps/s", count_text(double(args_.instances) / seconds->halves))};
-        halves_.why = rates[args_.halves], halves_.runner_up = rates[!args_.halves];
-      } else {
-        halves_.why = "halves would compute other bits";
-      }
+      halves_ = ridge::choose_halves(play, args_, instances_.spec().name, search_again);
+      args_.halves = halves_.value == "true";
     }
     halves_.value = args_.halves ? "true" : "false";
   }

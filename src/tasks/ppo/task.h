@@ -11,6 +11,8 @@
 
 namespace ridge {
 
+class HostPlay;
+
 inline constexpr const char* kPpoName = "ppo";
 
 Task ppo_task();
@@ -34,6 +36,8 @@ struct InstanceChoice {
   std::string why, runner_up;
 };
 InstanceChoice choose_instances(const PpoArgs& args, int64_t decisions, const std::function<std::optional<double>(int64_t instances)>& rollout_seconds);
+// What env_halves=auto means, measured or stored. `play` was made with halves and is used for nothing else; search_again: whatever is stored.
+Decision choose_halves(HostPlay& play, const PpoArgs& args, const std::string& environment, bool search_again);
 int64_t least_instances(int64_t horizon, int64_t minibatch);
 struct InstanceTrial {
   int64_t instances = 0;
