@@ -144,24 +144,6 @@ TEST(TileRow, CrossEntropyWithGather) {
   }
 }
 
-// The loss of each row and the gradient of its logits.
-Build cross_entropy(int64_t rows, int64_t classes) {
-  Build b(Form::row, {rows, classes}, 1);
-  int target = b.load(b.operand(), DType::i32, {1, 0}), x = b.in();
-  int shifted = b.op(Op::sub, x, b.reduce(Op::reduce_max, x)), e = b.op(Op::exp, shifted), sum = b.reduce(Op::reduce_sum, e);
-  int hit = b.op(Op::equal, DType::boolean, b.index(DType::i32, {0, 1}), target);
-  int picked = b.reduce(Op::reduce_sum, b.op(Op::select, hit, shifted, b.literal(0)));
-  b.store(b.op(Op::sub, b.op(Op::log, sum), picked), {1, 0});
-  b.out(b.op(Op::add, b.op(Op::select, hit, b.literal(-1), b.literal(0)), b.op(Op::mul, b.op(Op::div, b.literal(1), sum), e)));
-  return b;
-}
-
-std::vector<Memory> cross_entropy_memory(int64_t rows, int64_t classes) {
-  std::vector<Memory> m{{DType::i32, rows}, {DType::f32, rows * classes}, {DType::f32, rows}, {DType::f32, rows * classes}};
-  m[0].fill(5, 0, double(classes)), m[1].fill(1, -9, 9);
-  return m;
-}
-
 // The exponentials and the mask are used after the sums. Both of a row this long do not fit: only the exponentials are kept.
 TEST(TileRow, KeepsExponentialsWhereNotEverythingFits) {
   const int64_t rows = 3, classes = 50021;

@@ -135,6 +135,13 @@ TEST_F(CudaTileRow, CrossEntropyInPlace) {
   check_all(jobs);
 }
 
+TEST_F(CudaTileRow, FewLongRowsInParts) {
+  std::vector<Job> jobs;
+  for (auto [rows, classes] : {std::pair<int64_t, int64_t>{1, 50257}, {3, 32768}})
+    jobs.push_back({cross_entropy(rows, classes), cross_entropy_memory(rows, classes), 4e-6});
+  check_all(jobs);
+}
+
 TEST_F(CudaTileRow, ReadsAtTheIndexOfAReduction) {
   const int64_t rows = 37, cols = 96;
   Build b(Form::row, {rows, cols}, 1);

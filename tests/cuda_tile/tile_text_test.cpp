@@ -91,9 +91,18 @@ TEST(CudaTilePlan, LaunchesAreFew) {
   loss.store(loss.op(Op::cast, DType::bf16, loss.op(Op::div, e, loss.reduce(Op::reduce_sum, e))), {50304, 1}, 0, 0);
   const TilePlan plan = plan_tile(loss.g, chip, {});
   ASSERT_EQ(plan.launches.size(), 1u);
-
   EXPECT_EQ(plan.launches[0].text.shared, 50304 * 2);
   EXPECT_LE(2 * plan.launches[0].text.shared, chip.shared_bytes_per_multiprocessor);  // two blocks at a time
+}
+
+// Fewer long rows than multiprocessors are shared by many blocks: a launch for each phase, of which each combines the parts of the ones before.
+TEST(CudaTilePlan, FewLongRowsTakeManyBlocks) {
+  const Chip chip = chip_for(9, 0);
+  for (auto [rows, blocks] : {std::array<int64_t, 2>{1, 25}, {16, 16 * 13}, {32, 32 * 7}, {33, 33}}) {
+    const TilePlan plan = plan_tile(cross_entropy(rows, 50257).g, chip, {});
+    ASSERT_EQ(plan.launches.size(), rows > 32 ? 1u : 3u) << rows;
+    for (const TileLaunch& launch : plan.launches) EXPECT_EQ(launch.blocks, blocks) << rows;
+  }
 }
 
 }  // namespace

@@ -125,4 +125,22 @@ void evaluate(const TileGroup& group, std::vector<Memory>& memory);  // in doubl
 // Compares memory with the expected values: |difference| <= tolerance * (1 + |value|), plus one rounding step for 16-bit types.
 void compare(const TileGroup& group, const std::vector<Memory>& got, const std::vector<Memory>& want, double tolerance);
 
+// The loss of each row and the gradient of its logits.
+inline Build cross_entropy(int64_t rows, int64_t classes) {
+  Build b(Form::row, {rows, classes}, 1);
+  int target = b.load(b.operand(), DType::i32, {1, 0}), x = b.in();
+  int shifted = b.op(Op::sub, x, b.reduce(Op::reduce_max, x)), e = b.op(Op::exp, shifted), sum = b.reduce(Op::reduce_sum, e);
+  int hit = b.op(Op::equal, DType::boolean, b.index(DType::i32, {0, 1}), target);
+  int picked = b.reduce(Op::reduce_sum, b.op(Op::select, hit, shifted, b.literal(0)));
+  b.store(b.op(Op::sub, b.op(Op::log, sum), picked), {1, 0});
+  b.out(b.op(Op::add, b.op(Op::select, hit, b.literal(-1), b.literal(0)), b.op(Op::mul, b.op(Op::div, b.literal(1), sum), e)));
+  return b;
+}
+
+inline std::vector<Memory> cross_entropy_memory(int64_t rows, int64_t classes) {
+  std::vector<Memory> m{{DType::i32, rows}, {DType::f32, rows * classes}, {DType::f32, rows}, {DType::f32, rows * classes}};
+  m[0].fill(5, 0, double(classes)), m[1].fill(1, -9, 9);
+  return m;
+}
+
 }  // namespace ridge::tile_test

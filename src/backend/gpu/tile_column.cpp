@@ -95,7 +95,7 @@ TileText TileSkeleton::column() {
 // ---- combine ----
 
 TileText TileSkeleton::combine() {
-  use(all_stores(group_), true);
+  use(all_stores(group_), facts_.phases);
   const int deep = schedule_.threads / schedule_.columns;
   std::vector<int> now;
   for (int n : reductions(group_))

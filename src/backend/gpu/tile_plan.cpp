@@ -15,9 +15,10 @@ int64_t power_of_two_above(int64_t x) { return int64_t(std::bit_ceil(uint64_t(st
 constexpr int64_t kFewRows = 256;    // fewer rows do not fill a chip, so long ones are split
 constexpr int64_t kRowPart = 16384;  // elements per part
 constexpr int64_t kLongRow = 2 * kRowPart;
-constexpr int64_t kColumnBlocks = 1024;  // blocks to aim for when splitting a column reduction
-constexpr int64_t kWarpRow = 1024;       // elements of the longest row for a single warp
-constexpr int kKeptRegisters = 40;       // per thread, for values of a row
+constexpr int64_t kFewLongRows = 32, kLongRowBlocks = 256, kLeastPart = 2048;  // rows of several phases to split, into about so many blocks of parts
+constexpr int64_t kColumnBlocks = 1024;                                        // blocks to aim for when splitting a column reduction
+constexpr int64_t kWarpRow = 1024;                                             // elements of the longest row for a single warp
+constexpr int kKeptRegisters = 40;                                             // per thread, for values of a row
 
 class Planner {
  public:
@@ -117,6 +118,7 @@ class Planner {
     const bool flat = sharing_.many && rows == 1 && g.reduced == 1 && f.phases == 1 && !stores_body(g, f) && length > 0;  // one text for all groups
     const bool split = flat || (length >= kLongRow && rows < kFewRows && (!many_phases || !fits || (rows <= 8 && length >= 8 * kLongRow)));
     if (split) return split_row(g, f);
+    if (many_phases && length >= kLongRow && rows <= kFewLongRows) return split_phases(g, f);
     s.vector = vector_width(g, f, false);
     const int64_t vectors = length / s.vector;
     auto registers = [&](int64_t lanes) { return ceil_div(vectors, lanes) * s.vector * std::max(kept.most, 1); };
@@ -275,6 +277,21 @@ class Planner {
       TileText text = written(row_text, now, facts, s);
       add(std::move(text), s, rows * parts, rows, length);
     });
+  }
+
+  // One launch for each phase. A block combines the parts of the earlier phases itself, which is cheap for few parts and saves a launch for each phase.
+  void split_phases(const TileGroup& g, const TileFacts& f) {
+    const int64_t rows = kept_points(g), length = reduced_points(g), most = std::min<int64_t>(ceil_div(kLongRowBlocks, rows), 32);
+    const int64_t part = ceil_div(ceil_div(length, most), kLeastPart) * kLeastPart, parts = ceil_div(length, part);
+    for (int n : reductions(g)) piece(parts * rows * accumulator_bytes(g, n));  // numbered like the reductions
+    for (int phase = 0; phase <= f.phases; ++phase) {
+      TileSchedule s;
+      s.vector = vector_width(g, f, false);
+      s.threads = s.lanes = 256;
+      s.part = part, s.phase = phase;
+      TileText text = written(row_text, g, f, s);
+      add(std::move(text), s, phase < f.phases || stores_body(g, f) ? rows * parts : rows, rows, length);
+    }
   }
 
   void column(const TileGroup& g) {

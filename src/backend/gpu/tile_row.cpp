@@ -157,6 +157,21 @@ void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<
   out_.close();
 }
 
+// The reductions of one phase, from the parts that an earlier launch left. Every warp combines them in the same order.
+void TileSkeleton::join_parts(int phase) {
+  for (int n : reductions(group_)) {
+    if (facts_.phase[size_t(n)] != phase + 1 || !alive_[size_t(n)]) continue;
+    const char* join = joiner(group_.nodes[size_t(n)].op);
+    out_.line(fmt::format("{} s{};", accumulator(n), n));
+    out_.line(fmt::format("{}::clear(s{});", join, n));
+    out_.line(fmt::format("for (I i = (I)@thread % 32; i < (I)parts; i += 32) s{} = {}::join(s{}, ((@global const {}*)entry.p[{}])[i * rows + row]);", n, join,
+                          n, accumulator(n), pointer(group_.operands + index(n))));
+    out_.line(fmt::format("s{} = joined_lanes<{}, 32>(s{});", n, join, n));
+    finish_reduction(n, fmt::format("s{}", n));
+  }
+  kept_values_of(phase + 1, "true");
+}
+
 void TileSkeleton::row_function() {
   const bool keep = schedule_.chunks > 0, whole_block = schedule_.lanes == schedule_.threads && schedule_.threads > 32, parts = schedule_.part > 0;
   const int64_t length = reduced_points(group_);
@@ -181,13 +196,16 @@ void TileSkeleton::row_function() {
   out_.line("(void)live, (void)row, (void)begin, (void)end;");
   coordinates(kept_axes(group_), "row");
   kept_values_of(0, "true");
+  if (schedule_.phase > 0) out_.line(fmt::format("const J parts = (length + {}) / {};", schedule_.part - 1, schedule_.part));
+  if (schedule_.phase > 0) out_.line("(void)parts;");
+  for (int phase = 0; phase < schedule_.phase; ++phase) join_parts(phase);
   if (keep)
     for (size_t n = 0; n < group_.nodes.size(); ++n)
       if (kept.registers[n])
         out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[n].dtype), n, schedule_.chunks, facts_.wide(int(n)) ? "[V]" : ""));
   std::vector<char> made(group_.nodes.size(), 0);
-  const int last = parts ? 0 : facts_.phases;
-  for (int phase = 0; phase <= last; ++phase) {
+  const int last = parts ? schedule_.phase : facts_.phases;
+  for (int phase = schedule_.phase; phase <= last; ++phase) {
     const std::vector<int> roots = phase_roots(group_, facts_, phase);
     const bool final = phase == facts_.phases;
     if (!final) begin_accumulators(phase);
@@ -227,7 +245,7 @@ void TileSkeleton::row_function() {
     for (int n : now) finish_reduction(n, fmt::format("s{}", n));
     kept_values_of(phase + 1, "true");
   }
-  if (!parts) kept_stores("live && lane == 0");
+  if (last == facts_.phases) kept_stores(parts ? "part == 0 && lane == 0" : "live && lane == 0");
   if (schedule_.sum_blocks > 0) end_rows();
   out_.close();
 }

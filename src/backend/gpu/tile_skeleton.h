@@ -29,9 +29,9 @@ class TileSkeleton {
   TileText combine();
 
  private:
-  void use(const std::vector<int>& roots, bool joined = false);
+  void use(const std::vector<int>& roots, int known = 0);
   int pointer(int operand) const { return int(std::find(pointers_.begin(), pointers_.end(), operand) - pointers_.begin()); }
-  void use_group();  // the whole group, or only its first reductions if they are split
+  void use_group();  // the whole group, or only one phase if its reductions are split
   void begin_function(const std::string& head);
   void declare_pointers();
   void coordinates(const std::vector<int>& axes, const std::string& number, bool narrow = false);
@@ -44,6 +44,7 @@ class TileSkeleton {
   std::string aligned() const;
   TileText finish(const char* entry, const std::string& kernel, int64_t shared = 0);
   void row_function();
+  void join_parts(int phase);
   void begin_kept_vectors();
   std::vector<int> plain_loads(const std::vector<char>& computes) const;
   void load_ahead(int phase, TileKept& kept, std::vector<char>& made);

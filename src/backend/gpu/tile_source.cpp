@@ -12,14 +12,14 @@ namespace ridge::gpu {
 using Kind = TileNode::Kind;
 namespace {
 
-// The nodes that the roots need; `joined`: reductions are known, so their operands are not needed.
-std::vector<char> needed(const TileGroup& group, const std::vector<int>& roots, bool joined) {
+// The nodes that the roots need. The reductions of the first `known` phases are known, so their operands are not needed.
+std::vector<char> needed(const TileGroup& group, const TileFacts& facts, const std::vector<int>& roots, int known) {
   std::vector<char> alive(group.nodes.size(), 0);
   for (int n : roots) alive[size_t(n)] = 1;
   for (size_t n = group.nodes.size(); n-- > 0;) {
     if (!alive[n]) continue;
     const TileNode& node = group.nodes[n];
-    if (joined && node.kind == Kind::reduce) continue;
+    if (node.kind == Kind::reduce && facts.phase[n] <= known) continue;
     for (int in : node.in)
       if (in >= 0) alive[size_t(in)] = 1;
     if (node.access >= 0 && group.accesses[size_t(node.access)].gather >= 0) alive[size_t(group.accesses[size_t(node.access)].gather)] = 1;
@@ -73,8 +73,8 @@ int TileSkeleton::index(int reduce) const {
   return int(std::find(all.begin(), all.end(), reduce) - all.begin());
 }
 
-void TileSkeleton::use(const std::vector<int>& roots, bool joined) {
-  alive_ = needed(group_, roots, joined);
+void TileSkeleton::use(const std::vector<int>& roots, int known) {
+  alive_ = needed(group_, facts_, roots, known);
   for (size_t n = 0; n < group_.nodes.size(); ++n) {
     if (!alive_[n] || group_.nodes[n].access < 0) continue;
     const int operand = group_.accesses[size_t(group_.nodes[n].access)].operand;
@@ -84,14 +84,14 @@ void TileSkeleton::use(const std::vector<int>& roots, bool joined) {
 
 void TileSkeleton::use_group() {
   if (schedule_.part == 0) return use(all_stores(group_));
-  std::vector<int> firsts, roots;
+  std::vector<int> roots;
   for (int n : reductions(group_))
-    if (facts_.phase[size_t(n)] == 1) firsts.push_back(n);
-  roots = firsts;
+    if (facts_.phase[size_t(n)] == schedule_.phase + 1) roots.push_back(n);
   for (int n : all_stores(group_))
-    if (facts_.store_phase == 0 && facts_.body(n)) roots.push_back(n);
-  use(roots);
-  for (int n : firsts) pointers_.push_back(group_.operands + index(n));
+    if (schedule_.phase == facts_.phases || (facts_.store_phase == 0 && facts_.body(n))) roots.push_back(n);
+  use(roots, schedule_.phase);
+  for (int n : reductions(group_))
+    if (alive_[size_t(n)]) pointers_.push_back(group_.operands + index(n));
 }
 
 void TileSkeleton::begin_function(const std::string& head) {

@@ -22,6 +22,7 @@ struct TileSchedule {
   int64_t sum_blocks = 0;    // row: this many blocks share the rows; each sums over its own rows the values for operands from `first_sum` on
   int first_sum = 0;
   int64_t part = 0;         // reduced elements (rows) per block, whose results are combined later; 0: all
+  int phase = 0;            // row, in parts: the phase that the kernel runs, after combining the parts of the earlier ones
   bool wide_index = false;  // 64 bits
   int across = -1;          // map: the axis along which some reads are contiguous; these are transposed in shared memory
   int entries = 1;          // groups in one launch
