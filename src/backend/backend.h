@@ -103,6 +103,8 @@ class Backend {
   virtual bool convolutions_read_bytes() const { return convolutions_fuse(); }
   // Whether a macro node can be compiled; if not, its decomposition is compiled.
   virtual bool runs(const Graph& graph, NodeId node) const { return (void)graph, (void)node, true; }
+  // Whether a conv is faster if its images and its result are stored with channels last.
+  virtual bool channels_last(const Graph& graph, NodeId conv) const { return (void)graph, (void)conv, false; }
   // Whether a conv is best stored in the axis order of this permutation of it.
   virtual bool stores_permuted(const Graph& graph, NodeId permuted) const { return (void)graph, (void)permuted, false; }
   // Choices that may change result bits, by key: choices() returns those made or used so far; use_choices() sets those to use instead of

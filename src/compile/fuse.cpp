@@ -138,7 +138,7 @@ class Fuser {
     }
     for (NodeId id : order_) {
       const Node& n = g_[id];
-      if (is_separate_kernel(n)) need_memory(n.in[0]);
+      if (n.copy == kSeparateKernel) need_memory(n.in[0]), need_memory(id);
       if (row(n.op).has(OpRow::picks)) need_memory(n.in[0]);
       if (row(n.op).fusion == Fusion::product) {
         for (NodeId in : n.in) need_view(in, false, false);
@@ -304,7 +304,7 @@ class Fuser {
     c.size = std::max(int64_t(c.kind == Group::Kind::tile), g_.shape(id).numel());
     c.numbers = is_elementwise(n.op) && g_.shape(id).numel() == 1 && std::all_of(n.in.begin(), n.in.end(), [&](NodeId in) { return is_number(in); });
     if (c.kind != Group::Kind::tile) return;
-    c.separate = is_separate_kernel(n), c.reduces = is_reduction(n.op);
+    c.separate = n.copy == kSeparateKernel, c.reduces = is_reduction(n.op);
     if (c.reduces) c.summed = g_.shape(n.in[0]).numel(), c.left = g_.shape(id).numel(), c.size = std::max(c.size, c.summed);
   }
 

@@ -19,10 +19,6 @@ struct Group {
   std::vector<GroupSpec> specs;  // tile: at least one; matmul: one (members empty without an epilogue); node: none
 };
 
-// Marks a copy that is always a separate kernel: its operand is complete before it writes.
-inline constexpr uint16_t kSeparateKernel = 0x8000;
-inline bool is_separate_kernel(const Node& node) { return node.op == Op::reshape && node.copy == kSeparateKernel; }
-
 struct FusePlan {
   std::vector<Group> groups;            // in any order until arrange_launches()
   OrderProblem problem;                 // the constraints on the order; kernels are numbered like the groups

@@ -36,6 +36,7 @@ void save_loop_values(Compilation& c);
 void hoist_loops(Compilation& c);
 void canonicalize_graph(Compilation& c);
 void simplify_graph(Compilation& c);
+void choose_layout(Compilation& c);
 void choose_saved_set(Compilation& c);
 void separate_outputs(Compilation& c);
 void fuse_groups(Compilation& c);

@@ -11,23 +11,26 @@
 #include "compile/scan_hoist.h"
 #include "compile/scan_saved.h"
 #include "compile/simplify.h"
+#include "graph/ops/conv_layout.h"
 #include "graph/ops/table.h"
 #include "graph/rewrite.h"
 
 namespace ridge {
 namespace {
 
+// clang-format off
 constexpr Pass kPasses[] = {
-    {"decompose", true, decompose_missing, nullptr, verify_graph},  {"scan_saved", false, save_loop_values, nullptr, verify_graph},
-    {"scan_hoist", false, hoist_loops, nullptr, verify_graph},      {"canonicalize", true, canonicalize_graph, nullptr, verify_canonical},
-    {"simplify", false, simplify_graph, nullptr, verify_canonical}, {"saved_set", false, choose_saved_set, nullptr, verify_canonical},
-    {"outputs", true, separate_outputs, nullptr, verify_outputs},   {"fuse", false, fuse_groups, group_nodes, verify_groups},
-    {"order", true, order_groups, nullptr, verify_order},           {"place", false, place_parts, nullptr, verify_outputs},
-    {"lower", true, lower_kernels, nullptr, verify_kernels},        {"updates", true, separate_updates, nullptr, verify_kernels},
-    {"buffers", true, find_buffers, nullptr, verify_buffers},       {"in_place", false, reuse_in_place, nullptr, verify_buffers},
-    {"streaming", false, mark_streaming, nullptr, verify_buffers},  {"loops", true, compile_loops, nullptr, verify_buffers},
-    {"row_blocks", false, allow_row_blocks, nullptr, nullptr},      {"plan", false, nullptr, give_each_own_memory, nullptr},
-};
+    {"decompose", true, decompose_missing, nullptr, verify_graph},     {"scan_saved", false, save_loop_values, nullptr, verify_graph},
+    {"scan_hoist", false, hoist_loops, nullptr, verify_graph},         {"canonicalize", true, canonicalize_graph, nullptr, verify_canonical},
+    {"simplify", false, simplify_graph, nullptr, verify_canonical},    {"layout", false, choose_layout, nullptr, verify_canonical},
+    {"saved_set", false, choose_saved_set, nullptr, verify_canonical}, {"outputs", true, separate_outputs, nullptr, verify_outputs},
+    {"fuse", false, fuse_groups, group_nodes, verify_groups},          {"order", true, order_groups, nullptr, verify_order},
+    {"place", false, place_parts, nullptr, verify_outputs},            {"lower", true, lower_kernels, nullptr, verify_kernels},
+    {"updates", true, separate_updates, nullptr, verify_kernels},      {"buffers", true, find_buffers, nullptr, verify_buffers},
+    {"in_place", false, reuse_in_place, nullptr, verify_buffers},      {"streaming", false, mark_streaming, nullptr, verify_buffers},
+    {"loops", true, compile_loops, nullptr, verify_buffers},           {"row_blocks", false, allow_row_blocks, nullptr, nullptr},
+    {"plan", false, nullptr, give_each_own_memory, nullptr}};
+// clang-format on
 constexpr size_t kCount = std::size(kPasses);
 
 constexpr size_t index_of(std::string_view name) {
@@ -234,6 +237,11 @@ void canonicalize_graph(Compilation& c) {
 void simplify_graph(Compilation& c) {
   rewrite_roots(c,
                 [&](Graph& g, const std::vector<NodeId>& roots) { return simplify(g, roots, c.target.convolutions_fuse, c.target.convolutions_read_bytes); });
+}
+
+void choose_layout(Compilation& c) {
+  if (c.target.channels_last)
+    rewrite_roots(c, [&](Graph& g, const std::vector<NodeId>& roots) { return ops::keep_channels_last(g, roots, c.target.channels_last); });
 }
 
 void choose_saved_set(Compilation& c) {

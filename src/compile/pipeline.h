@@ -18,6 +18,7 @@ struct Compilation;
 struct Target {
   std::string name;
   std::function<bool(const Graph&, NodeId)> runs;             // whether there is a kernel for a macro node; empty: there always is
+  std::function<bool(const Graph&, NodeId)> channels_last;    // whether a conv is faster with channels last; empty: none is
   std::function<bool(const Graph&, NodeId)> stores_permuted;  // whether a conv is best stored in the axis order of this permutation of it; empty: never
   bool convolutions = false;                                  // the device has kernels for them; otherwise they become products of windows
   bool convolutions_fuse = false;                             // they take an epilogue as products do, and run inside loops over time

@@ -82,7 +82,8 @@ std::vector<size_t> unsafe_updates(const Compilation& c) {
 void write_separately(Compilation& c, size_t output) {
   Program& p = c.program;
   NodeId& id = p.outputs[output];
-  if (is_separate_kernel(p.graph[id])) fail(ErrorCode::internal, "[plan] output {} cannot be written over its old value", output);
+  if (p.graph[id].op == Op::reshape && p.graph[id].copy == kSeparateKernel)
+    fail(ErrorCode::internal, "[plan] output {} cannot be written over its old value", output);
   const Shape& s = p.graph.shape(id);
   c.fuse_again = true;
   id = p.graph.add(Op::reshape, {id}, {{s.begin(), s.end()}, {}, nullptr}, kSeparateKernel);

@@ -38,6 +38,8 @@ struct Attrs {
 // A flag in Node::copy: the gradient of a loop recomputes this value. It affects only how work is counted. Nodes that differ only in this
 // flag are merged; the merged node keeps the flag only if every request for it has set the flag.
 inline constexpr uint16_t kRecomputed = 0x4000;
+// Marks a copy that is always a separate kernel: its operand is complete before it writes.
+inline constexpr uint16_t kSeparateKernel = 0x8000;
 
 struct Node {
   Op op = Op::input;

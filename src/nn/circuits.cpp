@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "eager/tensor_state.h"
-#include "graph/class_error.h"
+#include "graph/ops/class_error.h"
 #include "ridge/circuits.h"
 
 namespace ridge {

@@ -21,6 +21,7 @@ Target target_of(const Backend& backend) {
   t.runs = [&backend](const Graph& g, NodeId id) { return backend.runs(g, id); };
   t.convolutions = backend.convolutions(), t.convolutions_fuse = backend.convolutions_fuse();  // convolutions that it does not run are decomposed first
   t.convolutions_read_bytes = backend.convolutions_read_bytes();
+  if (t.convolutions) t.channels_last = [&backend](const Graph& g, NodeId id) { return backend.channels_last(g, id); };
   if (t.convolutions) t.stores_permuted = [&backend](const Graph& g, NodeId id) { return backend.stores_permuted(g, id); };
   return t;
 }

@@ -26,9 +26,9 @@ constexpr int kCandidates = 1;  // counts changes of the candidates, which make 
 
 double clock_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-bool has_loops(const TrainStep& step) {
+bool has_kernels(const TrainStep& step, std::string_view name) {
   const std::vector<KernelRun> kernels = step.kernels();
-  return std::any_of(kernels.begin(), kernels.end(), [](const KernelRun& k) { return k.kernel.name.starts_with("scan"); });
+  return std::any_of(kernels.begin(), kernels.end(), [&](const KernelRun& k) { return k.kernel.name.starts_with(name); });
 }
 
 // A CPU backend and its team.
@@ -123,7 +123,7 @@ StepTrials::~StepTrials() = default;
 // The dimensions with the largest effect first.
 void StepTrials::add_dimensions(const TrainStep& planned) {
   const StepPlan& plan = planned.plan();
-  const bool on_cpu = options_.backend->host_memory(), loops = has_loops(planned);
+  const bool on_cpu = options_.backend->host_memory(), loops = has_kernels(planned, "scan");
   auto add = [&](const char* name, std::vector<std::string> values, bool bits = true) {
     const bool wanted = o_.only.empty() || std::ranges::find(o_.only, name) != o_.only.end();
     if (values.size() > 1 && wanted && !(bits && o_.same_bits) && std::ranges::find(o_.fixed, name) == o_.fixed.end())
@@ -148,6 +148,7 @@ void StepTrials::add_dimensions(const TrainStep& planned) {
   if (loops && on_cpu) add_pass("row_blocks");
   add_pass("saved_set");
   if (on_cpu) add_pass("streaming");
+  if (!on_cpu && has_kernels(planned, "conv")) add_pass("layout");
   add_pass("place");
 }
 

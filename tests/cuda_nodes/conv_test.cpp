@@ -567,6 +567,128 @@ TEST_F(ConvPrograms, ReadPicturesAsBytes) {
   }
 }
 
+// A net of convolutions with biases: its result, and the gradients of its parameters.
+struct ConvNet {
+  struct Layer {
+    int64_t outputs, window, stride, padding;
+  };
+  DType type = DType::bf16;
+  bool bytes = false;  // the images are u8
+  int64_t images = 3, size = 12;
+  std::vector<Layer> layers = {{32, 3, 1, 1}, {48, 3, 2, 1}, {32, 3, 1, 1}};
+  std::string dump = {};  // the kernels that run
+
+  Executable compile(Backend& backend, const char* passes) {
+    Graph g;
+    Builder b(g);
+    int64_t channels = bytes ? 4 : 16;
+    std::vector<NodeId> inputs = {g.input({bytes ? DType::u8 : DType::f32, {images, channels, size, size}}, "images")};
+    NodeId x = bytes ? b.mul(b.cast(inputs[0], DType::f32), 1.0 / 255) : b.unary(Op::relu, inputs[0]);
+    auto parameter = [&](Shape shape) { return inputs.emplace_back(g.input({DType::f32, std::move(shape)}, "parameter")); };
+    for (const Layer& l : layers) {
+      ConvOptions o;
+      o.stride = {l.stride, l.stride}, o.padding_low = o.padding_high = {l.padding, l.padding};
+      const NodeId w = parameter({l.outputs, channels, l.window, l.window}), bias = parameter({l.outputs, 1, 1});
+      x = b.unary(Op::relu, b.add(b.conv(x, w, o), bias));
+      channels = l.outputs;
+    }
+    const int64_t features = b.shape(x).numel() / images;
+    const NodeId w = parameter({5, features}), bias = parameter({5});
+    x = b.linear(b.reshape(x, {images, features}), w, bias);
+    std::vector<NodeId> outputs = gradients(g, b.sum(b.mul(x, x)), std::vector<NodeId>(inputs.begin() + 1, inputs.end()));
+    outputs.push_back(x);
+    if (type != DType::f32) outputs = autocast(g, outputs, type);
+    CompileOptions options(backend);
+    options.passes = passes;
+    options.verify = true;
+    Executable program(g, inputs, outputs, options);
+    dump = program.dump();
+    return program;
+  }
+
+  // All results, each relative to its largest value.
+  std::vector<float> run(Backend& backend, const char* passes) {
+    Executable program = compile(backend, passes);
+    std::vector<std::pair<std::byte*, int64_t>> memory;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    auto place = [&](const Type& t) { return memory.emplace_back(backend.allocate(t.bytes()), t.bytes()).first; };
+    for (const Type& t : program.input_types()) {
+      const size_t count = size_t(t.shape.numel());
+      const auto data = ConvCase::stored(t.dtype, t.dtype == DType::u8 ? ConvCase::draw_bytes(count, 1) : ConvCase::draw(count, uint32_t(in.size())));
+      std::byte* there = place(t);
+      backend.upload(there, data.data(), t.bytes());
+      in.push_back(there);
+    }
+    for (const Type& t : program.output_types()) out.push_back(place(t));
+    program.run(in, out);
+    dump = program.dump();
+    std::vector<float> all;
+    for (size_t i = 0; i < out.size(); ++i) {
+      std::vector<float> values(size_t(program.output_types()[i].shape.numel()));
+      backend.download(values.data(), out[i], program.output_types()[i].bytes());
+      float largest = 1e-6f;
+      for (float v : values) largest = std::max(largest, std::abs(v));
+      for (float v : values) all.push_back(v / largest);
+    }
+    for (auto [p, size] : memory) backend.release(p, size);
+    return all;
+  }
+
+  int count(const char* word) const {
+    int found = 0;
+    for (size_t at = dump.find(word); at != dump.npos; at = dump.find(word, at + 1)) ++found;
+    return found;
+  }
+};
+
+// With the library, all convolutions of a net but one that reads bytes run with channels last.
+TEST_F(ConvPrograms, KeepChannelsLastBetweenConvolutions) {
+  for (const DType type : {DType::bf16, DType::f32})
+    for (const bool bytes : {false, true}) {
+      ConvNet net{type, bytes};
+      const std::vector<float> want = net.run(default_backend(), "");
+      CudaBackend backend{library(true)};
+      backend.use_f32_products(Precision::tf32);
+      const std::vector<float> first = net.run(backend, "-layout");
+      const std::string before = net.dump;
+      const int engines = net.count("engine");
+      const std::vector<float> last = net.run(backend, "");
+      const std::string label = fmt::format("{}{}\n{}\n{}", name(type), bytes ? " from bytes" : "", before, net.dump);
+      EXPECT_EQ(net.count("engine"), bytes ? 6 : 8) << label;
+      EXPECT_LE(engines, net.count("engine")) << label;
+      ASSERT_EQ(last.size(), want.size());
+      double difference = 0, change = 0;
+      for (size_t i = 0; i < last.size(); ++i)
+        difference = std::max(difference, std::abs(double(last[i] - want[i]))), change = std::max(change, std::abs(double(last[i] - first[i])));
+      EXPECT_LT(change, 2e-2) << label;
+      EXPECT_LT(difference, bytes ? 0.1 : 2e-2) << label;  // the CPU scales sums of bytes, the GPU weights
+    }
+}
+
+// The network of agents that see pictures: the same kernels, but none of the launches in which convolutions arranged images for themselves.
+TEST(ConvPlans, KeepChannelsLastInTheNatureNetwork) {
+  Chip chip = chip_for(9, 0);
+  chip.cudnn = true;
+  ConvNet net{DType::bf16, true, 256, 84, {{32, 8, 4, 0}, {64, 4, 2, 0}, {64, 3, 1, 0}}};
+  auto plan = [&](const char* passes, int64_t& launches, int64_t& arena) {
+    test::PlanBackend backend(chip);
+    const Executable program = net.compile(backend, passes);
+    int convolutions = 0;
+    for (const auto& k : program.report().kernels) convolutions += k.name == "conv";
+    EXPECT_EQ(convolutions, 8);
+    launches = backend.launches().at(0), arena = program.report().arena_bytes;
+    return program.report().kernels.size();
+  };
+  int64_t launches[2], arena[2];
+  const size_t first = plan("-layout", launches[0], arena[0]), last = plan("", launches[1], arena[1]);
+  EXPECT_LE(last, first);
+  EXPECT_LE(launches[1] + 11, launches[0]);
+  EXPECT_LT(arena[1], arena[0]);
+  // Images are [N, H, W, C] where convolutions read and write them, except the bytes and the first result, which our own kernels write.
+  for (const char* images : {"bf16[256, 20, 20, 32]", "bf16[256, 9, 9, 64]", "bf16[256, 7, 7, 64]"}) EXPECT_GT(net.count(images), 2) << net.dump;
+}
+
 // A checkpoint stores what actually ran for a convolution, and its choice is reused if possible.
 TEST_F(ConvPrograms, StoreTheChosenKernel) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";

@@ -24,6 +24,7 @@ class PlanBackend final : public Backend {
   bool convolutions() const override { return true; }
   bool convolutions_read_bytes() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override { return cuda::has_kernel(graph, node, chip_); }
+  bool channels_last(const Graph& graph, NodeId conv) const override { return cuda::conv_channels_last(graph, conv, chip_); }
   bool stores_permuted(const Graph& graph, NodeId permuted) const override { return cuda::conv_stores_permuted(graph, permuted, chip_); }
   void use_f32_products(Precision format) override { chip_.f32_products = format; }
   Precision f32_products() const override { return chip_.f32_products; }

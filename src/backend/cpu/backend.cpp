@@ -8,7 +8,7 @@
 #include "backend/kernel_log.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "graph/class_error.h"
+#include "graph/ops/class_error.h"
 #include "machine/features.h"
 #include "threads/thread_team.h"
 

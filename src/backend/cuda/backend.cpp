@@ -135,6 +135,7 @@ void CudaBackend::order(Queue first, Queue then) {
 }
 
 bool CudaBackend::runs(const Graph& graph, NodeId node) const { return has_kernel(graph, node, device_->chip()); }
+bool CudaBackend::channels_last(const Graph& graph, NodeId conv) const { return conv_channels_last(graph, conv, device_->chip()); }
 bool CudaBackend::stores_permuted(const Graph& graph, NodeId permuted) const { return conv_stores_permuted(graph, permuted, device_->chip()); }
 std::map<std::string, std::string> CudaBackend::choices() const {
   std::map<std::string, std::string> all = device_->use([&] { return modules_->used_choices(); });

@@ -61,6 +61,7 @@ class CudaBackend final : public Backend {
   bool convolutions() const override { return true; }
   bool convolutions_read_bytes() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override;
+  bool channels_last(const Graph& graph, NodeId conv) const override;
   bool stores_permuted(const Graph& graph, NodeId permuted) const override;
   std::map<std::string, std::string> choices() const override;
   void use_choices(const std::map<std::string, std::string>& choices) override;

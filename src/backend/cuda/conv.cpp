@@ -428,6 +428,13 @@ bool has_conv_kernel(const Graph& g, NodeId id) {
   return true;
 }
 
+// Results and gradients of images that the library computes faster with channels last. Gradients of weights follow their operands.
+bool conv_channels_last(const Graph& g, NodeId id, const Chip& chip) {
+  if (!chip.cudnn || !has_conv_kernel(g, id)) return false;
+  const ConvDesc d = conv_desc(g, id);
+  return d.taps() <= d.positions() && library_wins(d, CudnnConv::Result::y, true, chip);
+}
+
 // Gradients with respect to the weights are small, so any order will do. For other convolutions, our own kernels store neighbours along a row; the library
 // handles the permutation if channels are last in both the input and the result.
 bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {

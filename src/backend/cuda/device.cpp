@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "drivers/nvml.h"
-#include "graph/class_error.h"
+#include "graph/ops/class_error.h"
 
 namespace ridge::cuda {
 namespace {

@@ -21,6 +21,7 @@ bool has_attention_kernel(const Graph& graph, NodeId node, const Chip& chip);
 // conv. A node that has no kernel runs as its decomposition: more than two spatial axes, nothing to sum, or 2^30 elements.
 std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
 bool has_conv_kernel(const Graph& graph, NodeId node);
+bool conv_channels_last(const Graph& graph, NodeId conv, const Chip& chip);  // whether it is faster with images and result stored so
 // Whether the conv kernel should store this permutation of its result directly.
 bool conv_stores_permuted(const Graph& graph, NodeId permuted, const Chip& chip);
 

@@ -4,7 +4,7 @@
 
 #include "backend/reference/ops.h"
 #include "base/error.h"
-#include "graph/class_error.h"
+#include "graph/ops/class_error.h"
 
 namespace ridge::reference {
 namespace {
