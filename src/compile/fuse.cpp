@@ -41,6 +41,7 @@ class Fuser {
     make_groups();
     if (enabled) {
       merge_producers();
+      merge_numbers();
       merge_siblings();
     }
     collect();
@@ -224,7 +225,7 @@ class Fuser {
       for (NodeId in : g_[id].in) {
         NodeId source = in;
         while ((g_[source].op == Op::expand || g_[source].op == Op::reshape) && !plan_.copies.count(source)) source = g_[source].in[0];
-        bool small = g_[source].op == Op::literal || g_.shape(source).numel() * 8 <= g_.shape(id).numel();
+        bool small = g_[source].op == Op::literal || g_.shape(source).numel() == 1 || g_.shape(source).numel() * 8 <= g_.shape(id).numel();
         full += !small;
         if (!small && op == Op::cast && is_float(g_.dtype(id)) && size_of(g_.dtype(source)) > size_of(g_.dtype(id))) full += 1;  // less to read
         if (!small && plan_.repeated.count(source)) deep = std::max(deep, depth[source]);
@@ -538,6 +539,17 @@ class Fuser {
   int rank_of(NodeId id) {
     int c = group_of(id);
     return c >= 0 && clusters_[c].kind == Group::Kind::matmul ? 0 : 1;
+  }
+
+  // Arithmetic on single numbers that waits for no kernel runs together.
+  void merge_numbers() {
+    int last = -1;
+    for (size_t i = 0; i < clusters_.size(); ++i) {
+      const Cluster& c = clusters_[i];
+      if (c.dead || c.kind != Group::Kind::tile || !c.numbers || std::ranges::any_of(c.producers, [&](int p) { return root(p) != int(i); })) continue;
+      if (last >= 0) try_merge(last, int(i));
+      last = int(i);
+    }
   }
 
   // Merges reductions over the same loops that read the same value into one pass.

@@ -1,6 +1,7 @@
 #include "tasks/ppo/device_rollout.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "backend/backend.h"
@@ -19,30 +20,49 @@ using rl::whole;
 constexpr long kEntropy = 6;              // place of the weight of the entropy in a minibatch (ppo_batch)
 constexpr uint32_t kPickStream = 0x504F;  // of the order in which decisions are learnt from
 
-// How a rollout's updates go on, in device memory: KlControl, then the number of updates so far.
+// How a rollout's updates go on, in device memory: KlControl, then the number of updates so far. Each is a tensor of its own, so that a single kernel may
+// read all of them and write those that change.
 enum Control { kFactor, kSum, kApplied, kMade, kStopped, kUpdate, kControls };
-Tensor part(const Tensor& control, int i) { return reshape(slice(control, 0, i, i + 1), {}); }
+
+// Those that change with every update, then the others: the order in which programs take them and put them out.
+struct ControlOrder {
+  explicit ControlOrder(const PpoArgs& args) {
+    auto add = [&](bool changes, std::initializer_list<Control> some) {
+      if (changes) first.insert(first.end(), some);
+    };
+    add(args.adaptive_kl > 0, {kFactor});
+    add(args.target_kl > 0, {kStopped});
+    add(!first.empty(), {kSum, kApplied, kMade});
+    add(true, {kUpdate});
+    all = first;
+    for (int c = 0; c < kControls; ++c)
+      if (std::ranges::find(all, c) == all.end()) all.push_back(Control(c));
+  }
+  std::array<Tensor, kControls> sorted(const std::vector<Tensor>& in) const {
+    std::array<Tensor, kControls> control;
+    for (size_t i = 0; i < kControls; ++i) control[all[i]] = in[i];
+    return control;
+  }
+  std::vector<Control> first, all;
+};
 
 // What the last update tells: its KL divergence as sum and count, and whether it was applied.
 struct LastUpdate {
   Tensor sum, count, applied;
 };
 
-KlControl<Tensor> control_after(const Tensor& control, const LastUpdate& last, const PpoArgs& args) {
-  const Tensor made = part(control, kUpdate) > num(0);
-  const KlControl<Tensor> before{part(control, kFactor), part(control, kSum), part(control, kApplied), part(control, kMade), part(control, kStopped)};
+KlControl<Tensor> control_after(const std::array<Tensor, kControls>& control, const LastUpdate& last, const PpoArgs& args) {
+  const Tensor made = control[kUpdate] > num(0);
+  const KlControl<Tensor> before{control[kFactor], control[kSum], control[kApplied], control[kMade], control[kStopped]};
   return after_update(before, made, logical_and(made, last.applied), last.sum / last.count, args);
 }
 
-// Number by number, so that what stays the same is not read after it has been written: the control state changes in place.
-Tensor joined(const Tensor& control, const KlControl<Tensor>& c, double updates, const PpoArgs& args) {
-  const Tensor place = iota({int64_t(kControls)});
-  Tensor all = control + where(equal(place, whole(kUpdate)), num(updates), num(0));
-  auto set = [&](Control i, const Tensor& value) { all = where(equal(place, whole(i)), value, all); };
-  set(kSum, c.sum), set(kApplied, c.applied), set(kMade, c.made);
-  if (args.adaptive_kl > 0) set(kFactor, c.factor);
-  if (args.target_kl > 0) set(kStopped, c.stopped);
-  return all;
+// The new values of those that change.
+std::vector<Tensor> changed(const ControlOrder& order, const KlControl<Tensor>& c, const Tensor& updates) {
+  const std::array<Tensor, kControls> all = {c.factor, c.sum, c.applied, c.made, c.stopped, updates};
+  std::vector<Tensor> out;
+  for (Control i : order.first) out.push_back(all[i]);
+  return out;
 }
 
 Tensor moments(const Tensor& rows) {  // [n, width]: means, then sums of squares
@@ -62,6 +82,7 @@ struct DeviceRollout::State {
         weights(w.begin(), w.end()),
         instances(i),
         args(a),
+        order(a),
         carry(std::move(c)),
         environment(e),
         memory(s.device()) {
@@ -99,16 +120,14 @@ struct DeviceRollout::State {
     in.insert(in.end(), {{DType::f32, {2}}, {DType::f32, {}}});
     play = std::make_unique<ReadProgram>(step, in, traced_function([this](const std::vector<Tensor>& x) { return played(x); }, weights), carried);
     const std::vector<Type>& made = play->output_types();
-    std::vector<Type> picked = {{DType::f32, {int64_t(kControls)}}, {DType::f32, {}}, {DType::f32, {}}, {DType::boolean, {}}, {DType::f32, {args.updates()}}};
-    closing = std::make_unique<ReadProgram>(step, std::vector<Type>(picked.begin(), picked.begin() + 4),
-                                            traced_function(
-                                                [this](const std::vector<Tensor>& x) {
-                                                  return std::vector<Tensor>{joined(x[0], control_after(x[0], {x[1], x[2], x[3]}, args), 0, args)};
-                                                },
-                                                weights),
-                                            1);
+    std::vector<Type> picked(kControls, {DType::f32, {}});
+    picked.insert(picked.end(), {{DType::f32, {}}, {DType::f32, {}}, {DType::boolean, {}}});
+    auto factor = [this](const std::vector<Tensor>& x) { return std::vector<Tensor>{control_after(order.sorted(x), last_of(x), args).factor}; };
+    if (args.adaptive_kl > 0) closing = std::make_unique<ReadProgram>(step, picked, traced_function(factor, weights), 1);
+    picked.push_back({DType::f32, {args.updates()}});
     picked.insert(picked.end(), made.begin() + long(carried), made.end() - 1);
-    pick = std::make_unique<ReadProgram>(step, picked, traced_function([this](const std::vector<Tensor>& x) { return picked_from(x); }, weights), 1);
+    pick = std::make_unique<ReadProgram>(step, picked, traced_function([this](const std::vector<Tensor>& x) { return picked_from(x); }, weights),
+                                         order.first.size());
 
     auto place = [&](const Type& t) {
       const int64_t at = memory.bytes();
@@ -118,9 +137,9 @@ struct DeviceRollout::State {
     for (const Type& t : in) play_in.push_back(place(t));
     for (size_t i = carried; i < made.size(); ++i) tables.push_back(place(made[i]));
     told_count = made.back().shape.numel();
-    control_at = place(picked[0]), rates_at = place(picked[4]);
+    control_at = place({DType::f32, {int64_t(kControls)}}), rates_at = place(picked[kControls + 3]);
     const std::vector<Type>& batch = pick->output_types();
-    for (size_t i = 1; i + 1 < batch.size(); ++i) batch_at.push_back(place(batch[i]));
+    for (size_t i = order.first.size(); i + 1 < batch.size(); ++i) batch_at.push_back(place(batch[i]));
     entropy_at = place({DType::f32, {args.minibatch}});
     batch_at.insert(batch_at.begin() + kEntropy, entropy_at);
   }
@@ -209,15 +228,17 @@ struct DeviceRollout::State {
   // same for all of a rollout, the rate of its update.
   std::vector<Tensor> picked_from(const std::vector<Tensor>& in) const {
     const int64_t L = args.segment, E = rows(), count = args.minibatch / L;
-    const KlControl<Tensor> control = control_after(in[0], {in[1], in[2], in[3]}, args);
-    const Tensor update = cast(part(in[0], kUpdate), DType::i64);
-    size_t at = 5;
+    const std::array<Tensor, kControls> before = order.sorted(in);
+    const KlControl<Tensor> control = control_after(before, last_of(in), args);
+    const Tensor update = cast(before[kUpdate], DType::i64);
+    size_t at = kControls + 3;
+    const Tensor rates = in[at++];
     const Tensor seen = in[at++], age = stack > 1 ? in[at++] : Tensor(), action = in[at++], log_p = in[at++], value = in[at++], advantage = in[at++],
                  goal = in[at++];
     Tensor first = take(in[at++], iota({count}) + update * whole(count));  // segments
     if (L > 1) first = first + cast(floor(cast(first, DType::f32) / num(double(E))), DType::i64) * whole((L - 1) * E);
     const Tensor from = reshape(first, {count, 1}) + reshape(iota({L}) * whole(E), {1, L});
-    std::vector<Tensor> out = {joined(in[0], control, 1, args)};
+    std::vector<Tensor> out = changed(order, control, before[kUpdate] + num(1));
     if (stack > 1) {
       const Tensor back = minimum(whole(stack - 1) - reshape(iota({stack}), {1, 1, stack}), reshape(take(age, from), {count, L, 1}));
       out.push_back(take(seen, reshape(from, {count, L, 1}) + (whole(stack - 1) - back) * whole(E)));
@@ -232,7 +253,7 @@ struct DeviceRollout::State {
       out.push_back(take(in[at++], from) * cast(reshape(iota({L}), {1, L}) > whole(0), DType::f32));
       for (; at < in.size(); ++at) out.push_back(take(in[at], first));
     }
-    const Tensor rate = reshape(take(in[4], reshape(update, {1})), {}) * control.factor;
+    const Tensor rate = reshape(take(rates, reshape(update, {1})), {}) * control.factor;
     out.push_back(where(control.stopped > num(0), num(std::numeric_limits<double>::infinity()), rate));
     return out;
   }
@@ -243,10 +264,21 @@ struct DeviceRollout::State {
   }
   int64_t told_bytes() const { return told_count * int64_t(sizeof(float)); }
 
-  // The places of the control state and of what the last update tells.
+  static LastUpdate last_of(const std::vector<Tensor>& in) { return {in[kControls], in[kControls + 1], in[kControls + 2]}; }
+  std::byte* control(Control c) { return at(control_at + int64_t(c) * int64_t(sizeof(float))); }
+
+  // The places of the control state and of what the last update tells, and of what changes.
   std::vector<const void*> last_update() {
     const TrainStep::Places p = step.places();
-    return {at(control_at), &p.scalars[2 * kl_at], &p.scalars[2 * kl_at + 1], p.applied};
+    std::vector<const void*> in;
+    for (Control c : order.all) in.push_back(control(c));
+    in.insert(in.end(), {&p.scalars[2 * kl_at], &p.scalars[2 * kl_at + 1], p.applied});
+    return in;
+  }
+  std::vector<void*> changing() {
+    std::vector<void*> out;
+    for (Control c : order.first) out.push_back(control(c));
+    return out;
   }
 
   TrainStep& step;
@@ -255,15 +287,17 @@ struct DeviceRollout::State {
   std::vector<Tensor> weights;
   Instances instances;
   PpoArgs args;
+  ControlOrder order;
   std::vector<Type> carry;
   size_t environment, carried = 0, kl_at = 0;
   Type frame;
   int64_t stack = 1;
   bool cut_once = false;
-  std::unique_ptr<ReadProgram> play, pick, closing;
+  std::unique_ptr<ReadProgram> play, pick, closing;  // closing: the rate's factor after the last update; null: it stays the same
   Arena memory;
   std::vector<int64_t> play_in, tables, batch_at;
   int64_t control_at = 0, rates_at = 0, entropy_at = 0, told_count = 0;
+  float rate_factor = 1;      // at the beginning of the rollout
   std::byte* told = nullptr;  // the host's copy of the last table
   std::vector<const void*> batch;
 };
@@ -275,7 +309,7 @@ DeviceRollout::~DeviceRollout() = default;
 
 int64_t DeviceRollout::bytes() const {
   const State& s = *state_;
-  return s.play->bytes() + s.pick->bytes() + s.closing->bytes() + s.memory.bytes();
+  return s.play->bytes() + s.pick->bytes() + (s.closing ? s.closing->bytes() : 0) + s.memory.bytes();
 }
 
 void DeviceRollout::read_state(std::vector<Bytes>& carry, Bytes& frames) {
@@ -299,7 +333,7 @@ DeviceRollout::Results DeviceRollout::collect(const Given& given) {
   s.put(s.play_in[at++], given.value_scale.data(), given.value_scale.size_bytes());
   s.put(s.play_in[at], &given.reward_factor, sizeof(float));
   float control[kControls] = {};
-  control[kFactor] = given.rate_factor;
+  control[kFactor] = s.rate_factor = given.rate_factor;
   s.put(s.control_at, control, sizeof control);
   s.put(s.rates_at, given.rates.data(), given.rates.size() * sizeof(float));
   const std::vector<float> entropy(size_t(s.args.minibatch), given.entropy);
@@ -337,7 +371,7 @@ std::span<const void* const> DeviceRollout::pick() {
   std::vector<const void*> in = s.last_update();
   in.push_back(s.at(s.rates_at));
   for (size_t i = 0; i + 1 < s.tables.size(); ++i) in.push_back(s.at(s.tables[i]));
-  std::vector<void*> out = {s.at(s.control_at)};
+  std::vector<void*> out = s.changing();
   s.batch.clear();
   for (const int64_t i : s.batch_at) {
     if (i != s.entropy_at) out.push_back(s.at(i));
@@ -350,10 +384,11 @@ std::span<const void* const> DeviceRollout::pick() {
 
 float DeviceRollout::close() {
   State& s = *state_;
-  void* out[] = {s.at(s.control_at)};
-  s.closing->run_in_place(s.last_update(), out);
+  if (!s.closing) return s.rate_factor;
   float factor = 1;
-  s.device.download(&factor, s.at(s.control_at), sizeof factor);
+  void* out[] = {s.control(kFactor)};
+  s.closing->run_in_place(s.last_update(), out);
+  s.device.download(&factor, s.control(kFactor), sizeof factor);
   return factor;
 }
 

@@ -1,0 +1,131 @@
+// Kernels that share a launch with later ones of the same arithmetic: how many launches are left, and that every result is what it is alone.
+#include <gtest/gtest.h>
+
+#include "backend/cuda/backend.h"
+#include "graph/builder.h"
+#include "runtime/executable.h"
+#include "support/cuda_device.h"
+#include "support/plan_backend.h"
+#include "support/samples.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Gradients of small layers: of the weights, sums of products over many rows, and of the biases, sums of rows.
+struct SmallGradients {
+  SmallGradients() {
+    Builder b(graph);
+    const int64_t rows_axis = 0;
+    for (const auto& [outputs_of, inputs_of] : {std::pair<int64_t, int64_t>{32, 32}, {32, 32}, {32, 20}, {32, 1}, {1, 32}}) {
+      const NodeId given = graph.input({DType::f32, {kRows, outputs_of}}, ""), x = graph.input({DType::f32, {kRows, inputs_of}}, "");
+      inputs.insert(inputs.end(), {given, x});
+      const NodeId gradient = b.cumsum(given, 1);
+      outputs.push_back(b.matmul(b.transpose(gradient), x)), outputs.push_back(b.sum(gradient, {&rows_axis, 1}));
+    }
+  }
+  static constexpr int64_t kRows = 2048;
+  Graph graph;
+  std::vector<NodeId> inputs, outputs;
+};
+
+int64_t launches_on(const Chip& chip) {
+  const SmallGradients g;
+  test::PlanBackend backend(chip);
+  Executable(g.graph, g.inputs, g.outputs, CompileOptions(backend));
+  return backend.launches().back();
+}
+
+TEST(LaunchLists, SmallGradientsShareLaunches) {
+  Chip chip, without_cache;
+  without_cache.l2_bytes = 0;
+  // Alone, each gradient takes two launches, for parts and their sums. Together, all products take two, and the sums over four equal matrices two.
+  EXPECT_EQ(launches_on(without_cache) - launches_on(chip), 4 * 2 + 3 * 2);
+  Chip small = chip;  // whose cache does not hold the rows of all layers until the last gradient
+  small.l2_bytes = 2 << 20;
+  EXPECT_GT(launches_on(small), launches_on(chip));
+  EXPECT_LT(launches_on(small), launches_on(without_cache));
+}
+
+class LaunchListsOnGpu : public test::CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    if (!test::tests_real_gpu()) simulator_.emplace();
+    cache_.emplace("RIDGE_CACHE", folder_.path());
+    CudaOptions options;
+    if (!test::tests_real_gpu()) options.cubins.folder.clear();
+    backend_ = std::make_unique<CudaBackend>(options);
+  }
+
+  // The outputs of a program with these inputs; state as in PipelineOptions.
+  std::vector<std::vector<float>> run(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs,
+                                      const std::vector<std::vector<float>>& values, std::vector<std::pair<int, int>> state = {}) {
+    CompileOptions options(*backend_);
+    options.state = state;
+    Executable executable(graph, inputs, outputs, options);
+    std::vector<std::byte*> memory;
+    std::vector<int64_t> bytes;
+    auto allocate = [&](const Type& t) { return bytes.push_back(t.bytes()), memory.emplace_back(backend_->allocate(t.bytes())); };
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      in.push_back(allocate(graph.type(inputs[i])));
+      backend_->upload(memory.back(), values[i].data(), bytes.back());
+    }
+    for (NodeId o : outputs) out.push_back(allocate(graph.type(o)));
+    for (auto [from, to] : state) out[size_t(to)] = const_cast<void*>(in[size_t(from)]);
+    executable.run(in, out);
+    std::vector<std::vector<float>> results;
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      results.emplace_back(size_t(graph.shape(outputs[o]).numel()));
+      backend_->download(results.back().data(), out[o], graph.type(outputs[o]).bytes());
+    }
+    for (size_t i = 0; i < memory.size(); ++i) backend_->release(memory[i], bytes[i]);
+    return results;
+  }
+
+  static std::vector<std::vector<float>> drawn(const Graph& graph, const std::vector<NodeId>& inputs) {
+    test::Random random(3);
+    std::vector<std::vector<float>> values;
+    for (NodeId i : inputs) {
+      values.emplace_back(size_t(graph.shape(i).numel()));
+      for (float& v : values.back()) v = float(random.uniform(-0.5, 0.5));
+    }
+    return values;
+  }
+
+  test::TempFolder folder_;
+  std::optional<test::Simulator> simulator_;
+  std::optional<test::Variable> cache_;
+  std::unique_ptr<CudaBackend> backend_;
+};
+
+TEST_F(LaunchListsOnGpu, EveryGradientHasTheBitsThatItHasAlone) {
+  const SmallGradients g;
+  const auto values = drawn(g.graph, g.inputs);
+  const auto together = run(g.graph, g.inputs, g.outputs, values);
+  for (size_t o = 0; o < g.outputs.size(); ++o) EXPECT_EQ(run(g.graph, g.inputs, {g.outputs[o]}, values)[0], together[o]) << o;
+}
+
+// The first sum may not wait for the second one: what it reads is overwritten in between.
+TEST_F(LaunchListsOnGpu, ASumIsNotMovedPastANewState) {
+  constexpr int64_t kRows = 2048;
+  Graph graph;
+  Builder b(graph);
+  const NodeId state = graph.input({DType::f32, {kRows, 32}}, ""), factor = graph.input({DType::f32, {kRows, 32}}, "");
+  const NodeId next = b.mul(state, factor);
+  const int64_t rows_axis = 0;
+  const NodeId before = b.sum(state, {&rows_axis, 1}), after = b.sum(b.cumsum(next, 1), {&rows_axis, 1});
+  const std::vector<NodeId> inputs = {state, factor};
+  const auto values = drawn(graph, inputs);
+  const auto in_place = run(graph, inputs, {next, before, after}, values, {{0, 0}});
+  const auto apart = run(graph, inputs, {next, before, after}, values);
+  EXPECT_EQ(in_place, apart);
+  double first = 0;
+  for (int64_t r = 0; r < kRows; ++r) first += double(values[0][size_t(32 * r)]);
+  EXPECT_NEAR(in_place[1][0], first, 1e-3);
+}
+
+}  // namespace
+}  // namespace ridge::cuda
