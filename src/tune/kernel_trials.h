@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "machine/measurement_store.h"
 #include "tune/kernel_search.h"
 #include "tune/step_trials.h"

@@ -42,8 +42,7 @@ struct Functions {
     each([&](int i) HWY_ATTR { r[i] = hn::MulAdd(whole[i], value(-s * 0.693145751953125f), x[i]); });  // 15 bits, so that the product is exact
     each([&](int i) HWY_ATTR { r[i] = hn::MulAdd(whole[i], value(-s * 1.42860682e-6f), r[i]); });      // x less a multiple of ln 2, or plus it
     each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(value(0.0013950615956f), r[i], value(s * 0.0083689533411f)); });
-    for (float c : {0.041666203889f, s * 0.16666518309f, 0.50000000958f, s, 1.f})
-      each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(y[i], r[i], value(c)); });
+    for (float c : {0.041666203889f, s * 0.16666518309f, 0.50000000958f, s, 1.f}) each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(y[i], r[i], value(c)); });
     each([&](int i) HWY_ATTR { y[i] = scaled(y[i], whole[i]); });
   }
   // x times 2 to the power of a whole number of at most 160
