@@ -12,14 +12,16 @@ int gathered(Build& b, int operand, Shape strides, int index, int64_t size) {
   return n;
 }
 
-// Two weighted sums over the lanes of f(a · (state at the lane's index - c)), and a value that uses both and the target's own state.
+// Two weighted sums over the lanes of f(a · (state at the lane's index - c)), and a value that uses both and the target's own state. By columns: the samples of
+// states and of one result are next to each other.
 struct LaneCase {
   Build b;
   std::vector<Memory> m;
-  LaneCase(int64_t samples, int64_t lanes, int64_t targets, int64_t sources, Op f) : b(Form::column, {samples, lanes, targets}, 1) {
-    const Shape weight{0, targets, 1}, own{targets, 0, 1};
+  LaneCase(int64_t samples, int64_t lanes, int64_t targets, int64_t sources, Op f, bool columns = false) : b(Form::column, {samples, lanes, targets}, 1) {
+    const Shape weight{0, targets, 1}, row{targets, 0, 1}, own = columns ? Shape{1, 0, samples} : row;
     const int scale = b.load(b.operand(), DType::f32, weight), index = b.load(b.operand(), DType::i64, weight);
-    const int state = gathered(b, b.operand(), {sources, 0, 0}, index, sources);
+    const int state = gathered(b, b.operand(), {columns ? 1 : sources, 0, 0}, index, sources);
+    if (columns) b.g.accesses.back().gather_stride = samples;
     const int value = b.op(f, b.op(Op::mul, scale, b.op(Op::sub, state, b.load(b.operand(), DType::f32, weight))));
     const int slope = b.op(Op::mul, value, b.op(Op::sub, b.literal(1), value));  // reads a value again after others
     const int first = b.reduce(Op::reduce_sum, b.op(Op::mul, value, b.load(b.operand(), DType::f32, weight)));
@@ -27,7 +29,7 @@ struct LaneCase {
     const int mine = b.load(b.operand(), DType::f32, own), bias = b.load(b.operand(), DType::f32, {0, 0, 1});
     const int total = b.op(Op::add, b.op(Op::mul, second, second), b.literal(2));
     b.store(b.op(Op::div, b.op(Op::sub, b.op(Op::add, first, bias), b.op(Op::neg, mine)), total), own);
-    b.store(b.op(Op::sub, plain, mine), own);
+    b.store(b.op(Op::sub, plain, mine), row);
     m = {{DType::f32, lanes * targets},   {DType::i64, lanes * targets},  {DType::f32, samples * sources}, {DType::f32, lanes * targets},
          {DType::f32, lanes * targets},   {DType::f32, lanes * targets},  {DType::f32, samples * targets}, {DType::f32, targets},
          {DType::f32, samples * targets}, {DType::f32, samples * targets}};
@@ -70,6 +72,16 @@ TEST(Panel, SumsOverLanes) {
         check(c.b.g, c.m, 2e-6 * double(lanes));
         if (HasFatalFailure()) return;
       }
+}
+
+TEST(Panel, SumsOfColumns) {
+  for (int64_t samples : {8, 9, 16})
+    for (int64_t targets : {2, 13, 66}) {
+      LaneCase c(samples, 7, targets, targets + 3, Op::sigmoid, true);
+      ASSERT_TRUE(runs_as_panel(c.b.g)) << to_string(c.b.g);
+      check(c.b.g, c.m, 2e-5);
+      if (HasFatalFailure()) return;
+    }
 }
 
 TEST(Panel, SumsOverSamples) {

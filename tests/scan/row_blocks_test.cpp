@@ -71,6 +71,35 @@ TEST(RowBlocks, CutAnOddBatchEvenly) {
   }
 }
 
+// Three sums over all sources one after another, whose values stay in the loop by columns, next to the elementwise kernels of backward.
+TEST(RowBlocks, KeepWhatPanelsReadByColumns) {
+  const Cell sums = {"sums over sources",
+                     [](const LoopSize& s) {
+                       return std::vector<Shape>{{s.width, s.width}, {s.width, s.width}, {s.width, s.width}};
+                     },
+                     1,
+                     [](Builder& b, const std::vector<NodeId>& c, NodeId x, const std::vector<NodeId>& w) {
+                       NodeId h = c[0];
+                       const int64_t sources[] = {1};
+                       for (int i = 0; i < 3; ++i) {
+                         const NodeId wide = b.reshape(h, {b.shape(h)[0], b.shape(h)[1], 1});
+                         const NodeId active = b.unary(Op::sigmoid, b.mul(w[0], b.sub(wide, w[1])));
+                         h = b.div(b.add(b.add(h, b.sum(b.mul(active, w[2]), sources)), x), b.add(b.square(h), 2.0));
+                       }
+                       return Cell::Next{{h}, h};
+                     }};
+  for (int64_t batch : {16, 24, 20, 9}) {
+    Loop loop = make_loop(sums, {.steps = 4, .batch = batch, .inputs = 13, .width = 13});
+    Builder b(loop.graph);
+    std::vector<NodeId> roots = loop.results, grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
+    roots.insert(roots.end(), grads.begin(), grads.end());
+    EXPECT_TRUE(has(notes_of(loop.graph, loop.inputs, roots), "all steps at a time"));
+    const std::vector<Bytes> got = run_compiled(loop.graph, loop.inputs, roots, loop.values, "", 1);
+    expect_near(got, reference::evaluate(loop.graph, roots, loop.values), 2e-5, fmt::format("batch {}", batch));
+    EXPECT_EQ(got, run_compiled(loop.graph, loop.inputs, roots, loop.values, "", 3)) << "bits depend on the threads";
+  }
+}
+
 // The gradient of every cell, with values of the loop kept or computed again.
 TEST(SavedLoops, GiveTheSameGradients) {
   for (const Cell& cell : cells())

@@ -160,11 +160,15 @@ class PanelKernel : public Kernel {
     for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] |= has_operand(in.code);
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
       const PanelLeaf& leaf = p_.leaves[i];
-      const bool by_target = by_vector && leaf.index_access < 0 && !leaf.by_lane && leaf.source == Source::state && stride(leaf.access, p_.target_axis) != 0;
+      const bool by_target = by_vector && is_by_target(leaf);
       const bool listed =
           in_main[i] && (leaf.source == Source::weight || (leaf.source == Source::state && (leaf.index_access >= 0 || leaf.by_lane || by_target)));
       packed_at_.push_back(listed ? in_workspace(most * 4) : -1);
     }
+  }
+  // A state with a row for each target, which its entries share.
+  bool is_by_target(const PanelLeaf& leaf) const {
+    return leaf.source == Source::state && leaf.index_access < 0 && !leaf.by_lane && stride(leaf.access, p_.target_axis) != 0;
   }
   int64_t most_entries() const {
     const int64_t vectors = p_.targets * ((p_.lanes + together_ - 1) / together_);
@@ -262,7 +266,14 @@ class LanePanel final : public PanelKernel {
     slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
     sums_at_ = in_scratch(p_.totals * (p_.targets + 1) * kPanelSums * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
     temps_at_ = in_scratch(p_.temps * kPanelUnits * wide), steps_at_ = in_scratch(steps_bytes());
-    for (const auto& s : p_.states) state_at_.push_back(in_scratch(s.rows * vector)), spread_at_.push_back(wide_.spread ? in_scratch(s.rows * wide) : 0);
+    std::vector<char> in_main(p_.states.size(), 0);
+    for (const PanelInstr& in : p_.main)
+      if (const PanelLeaf& leaf = p_.leaves[size_t(in.slot)]; has_operand(in.code) && leaf.source == Source::state) in_main[size_t(leaf.number)] = 1;
+    for (size_t i = 0; i < p_.states.size(); ++i) {
+      const PanelPlan::State& s = p_.states[i];
+      state_at_.push_back(in_place(s.access, s.stride) ? -1 : in_scratch(s.rows * vector));
+      spread_at_.push_back(wide_.spread && in_main[i] ? in_scratch(s.rows * wide) : -1);
+    }
     for (size_t i = 0; i < p_.outputs.size(); ++i) output_at_.push_back(in_scratch(p_.targets * vector));
 
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
@@ -285,7 +296,7 @@ class LanePanel final : public PanelKernel {
     }
     choose_kinds(p_.main, main_slots_, wide), choose_kinds(p_.after, after_slots_, vector);
     for (PanelInstr& in : p_.main)
-      if (has_operand(in.code) && is_listed_state(size_t(in.slot))) in.kind = PanelKind::picked;
+      if (has_operand(in.code) && is_listed_state(size_t(in.slot))) in.kind = is_by_target(p_.leaves[size_t(in.slot)]) ? PanelKind::own : PanelKind::picked;
   }
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
@@ -302,18 +313,20 @@ class LanePanel final : public PanelKernel {
   }
   void sum(const Bound& b, int64_t unit, Worker& w) const {
     const int64_t first = unit * width_, live = std::min<int64_t>(width_, p_.samples - first), vector = width_ * 4, wide = vector * wide_.lanes;
-    for (int access : p_.outputs)  // which are seldom in the cache
-      for (int64_t s = first; s < first + live; ++s)
+    for (int access : p_.outputs)  // which are seldom in the cache, but for those of a block
+      for (int64_t s = first; s < first + live && stride(access, p_.target_axis) == 1; ++s)
         for (int64_t at = 0; at < p_.targets * 4; at += 64) __builtin_prefetch(address(b, w, access) + s * stride(access, p_.sample_axis) * 4 + at, 1);
     for (size_t i = 0; i < p_.states.size(); ++i) {
-      const int access = p_.states[i].access;
-      const int64_t step = stride(access, p_.sample_axis) * 4, rows = p_.states[i].rows;
-      std::byte* to = w.scratch + state_at_[i];
-      if (live < width_) std::memset(to, 0, size_t(rows * vector));
-      h_.load_transposed(to, vector, address(b, w, access) + first * step, 4, step, rows, live);
-      if (wide_.spread) wide_.spread(reinterpret_cast<const float*>(to), reinterpret_cast<float*>(w.scratch + spread_at_[i]), rows);
+      const PanelPlan::State& s = p_.states[i];
+      std::byte* const to = state(i, first, b, w);
+      if (state_at_[i] >= 0) {
+        const int64_t step = stride(s.access, p_.sample_axis) * 4;
+        if (live < width_) std::memset(to, 0, size_t(s.rows * vector));
+        bring(to, 4, vector, address(b, w, s.access) + first * step, step, s.stride * 4, s.rows, live);
+      }
+      if (spread_at_[i] >= 0) wide_.spread(reinterpret_cast<const float*>(to), reinterpret_cast<float*>(w.scratch + spread_at_[i]), s.rows);
     }
-    PanelSlot* const slots = make_slots(b, w);
+    PanelSlot* const slots = make_slots(first, b, w);
     float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
     std::memset(sums, 0, size_t(p_.totals * p_.targets * kPanelSums * wide));
     PanelStep* const steps = reinterpret_cast<PanelStep*>(w.scratch + steps_at_);
@@ -321,15 +334,46 @@ class LanePanel final : public PanelKernel {
     PanelPlace place{.sums = sums, .into = into(b, w)};
     for (const int64_t vectors = counts(b, w)[p_.targets]; place.lane < vectors; place.lane += kPanelUnits) wide_.handlers.run(steps, place);
     wide_.fold(sums, reinterpret_cast<float*>(w.scratch + totals_at_), p_.targets, p_.totals);
-    run_after(slots + p_.leaves.size(), steps, p_.targets, [](int64_t n) { return PanelPlace{.target = n}; });
+    // The last part overlaps the one before: nothing that it reads has been written yet.
+    int64_t part = kPanelUnits;
+    while (part > p_.targets) part /= 2;
+    h_.panel_after.make_ready(p_.after, slots + p_.leaves.size(), part, steps);
+    for (int64_t n = 0; n < p_.targets; n += part) h_.panel_after.run(steps, {.target = std::min(n, p_.targets - part)});
     for (size_t i = 0; i < p_.outputs.size(); ++i) {
-      const int64_t step = stride(p_.outputs[i], p_.sample_axis) * 4;
-      h_.load_transposed(address(b, w, p_.outputs[i]) + first * step, step, w.scratch + output_at_[i], 4, vector, live, p_.targets);
+      if (output(i, b, w) != w.scratch + output_at_[i]) continue;
+      const int64_t step = stride(p_.outputs[i], p_.sample_axis) * 4, row = stride(p_.outputs[i], p_.target_axis) * 4;
+      bring(address(b, w, p_.outputs[i]) + first * step, step, row, w.scratch + output_at_[i], 4, vector, p_.targets, live);
+    }
+  }
+
+  // States whose samples are next to each other, and one vector in all, need no copy.
+  bool in_place(int access, int64_t row) const { return p_.samples == width_ && stride(access, p_.sample_axis) == 1 && row == width_; }
+  std::byte* state(size_t i, int64_t first, const Bound& b, const Worker& w) const {
+    return state_at_[i] < 0 ? address(b, w, p_.states[i].access) + first * 4 : w.scratch + state_at_[i];
+  }
+  // In scratch, or in place if no state is there, of which the last part of the targets may still be read.
+  std::byte* output(size_t i, const Bound& b, const Worker& w) const {
+    std::byte* const p = address(b, w, p_.outputs[i]);
+    bool taken = !in_place(p_.outputs[i], stride(p_.outputs[i], p_.target_axis));
+    for (size_t s = 0; s < p_.states.size() && !taken; ++s) taken = state_at_[s] < 0 && state(s, 0, b, w) == p;
+    return taken ? w.scratch + output_at_[i] : p;
+  }
+  // Copies rows of samples, given the bytes from one sample to the next and from one row to the next. One of the two is 4 on either side.
+  void bring(std::byte* to, int64_t to_sample, int64_t to_row, const std::byte* from, int64_t from_sample, int64_t from_row, int64_t rows,
+             int64_t samples) const {
+    if (from_sample == to_sample && from_row == to_row && to_row == samples * 4) {
+      std::memcpy(to, from, size_t(rows * to_row));
+    } else if (from_sample == to_sample) {
+      for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * to_row, from + r * from_row, size_t(samples * 4));
+    } else if (to_sample == 4) {
+      h_.load_transposed(to, to_row, from, 4, from_sample, rows, samples);
+    } else {
+      h_.load_transposed(to, to_sample, from, 4, from_row, samples, rows);
     }
   }
 
   // The slots of both programs, in scratch.
-  PanelSlot* make_slots(const Bound& b, const Worker& w) const {
+  PanelSlot* make_slots(int64_t first, const Bound& b, const Worker& w) const {
     PanelSlot* const main = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
     PanelSlot* const after = main + p_.leaves.size();
     std::copy(main_slots_.begin(), main_slots_.end(), main), std::copy(after_slots_.begin(), after_slots_.end(), after);
@@ -342,14 +386,14 @@ class LanePanel final : public PanelKernel {
           if (leaf.index_access < 0) after[i].p = address(b, w, leaf.access);
           break;
         case Source::state:
-          after[i].p = w.scratch + state_at_[size_t(leaf.number)];
-          main[i].p = wide_.spread ? w.scratch + spread_at_[size_t(leaf.number)] : after[i].p;
+          after[i].p = state(size_t(leaf.number), first, b, w);
+          main[i].p = spread_at_[size_t(leaf.number)] >= 0 ? w.scratch + spread_at_[size_t(leaf.number)] : after[i].p;
           if (is_listed(i)) main[i].offsets = reinterpret_cast<const int32_t*>(packed(i, b, w));
           break;
         case Source::literal: main[i].p = after[i].p = literal(leaf); break;
         case Source::temp: main[i].p = after[i].p = w.scratch + temps_at_ + leaf.number * kPanelUnits * vector * wide_.lanes; break;
         case Source::total: after[i].p = w.scratch + totals_at_ + leaf.number * vector; break;
-        case Source::output: after[i].p = w.scratch + output_at_[size_t(leaf.number)]; break;
+        case Source::output: after[i].p = output(size_t(leaf.number), b, w); break;
       }
     }
     return main;
@@ -358,7 +402,7 @@ class LanePanel final : public PanelKernel {
   PanelLanes wide_;
   int64_t width_;
   std::vector<PanelSlot> main_slots_, after_slots_;
-  std::vector<int64_t> state_at_, spread_at_, output_at_;
+  std::vector<int64_t> state_at_, spread_at_, output_at_;  // in scratch; -1: in place, not needed
   int64_t slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0, steps_at_ = 0;
 };
 

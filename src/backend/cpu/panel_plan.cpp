@@ -123,7 +123,7 @@ class PanelPlanner {
       const TileNode& x = node(n);
       if (x.kind == Kind::store) {
         if (stride(x.access, summed) != 0) return false;
-        if (!sums_samples && (stride(x.access, sample) == 0 || stride(x.access, p_.target_axis) != 1)) return false;
+        if (!sums_samples && (stride(x.access, sample) == 0 || !(stride(x.access, p_.target_axis) == 1 || has_columns(x.access)))) return false;
         p_.outputs.push_back(x.access);
       }
       if (x.kind != Kind::load || !(main[size_t(n)] || after[size_t(n)])) continue;
@@ -134,10 +134,12 @@ class PanelPlanner {
         const int index = node(access.gather).access;
         const bool state = stride(x.access, sample) != 0;
         if (stride(index, sample) != 0) return false;
-        if (state && (stride(x.access, lane) != 0 || stride(x.access, p_.target_axis) != 0 || access.gather_stride != 1)) return false;
+        if (state && (stride(x.access, lane) != 0 || stride(x.access, p_.target_axis) != 0)) return false;
+        if (state && access.gather_stride != 1 && !has_columns(x.access)) return false;
       } else if (stride(x.access, sample) != 0) {
         const int64_t along = stride(x.access, p_.target_axis), by_lane = stride(x.access, lane);
-        if (along < 0 || by_lane < 0 || along + by_lane > 1) return false;
+        if (along < 0 || by_lane < 0 || (along > 0 && by_lane > 0)) return false;
+        if (along + by_lane > 1 && !has_columns(x.access)) return false;
       }
     }
     number_totals();
@@ -149,6 +151,9 @@ class PanelPlanner {
     find_zeros();
     return true;
   }
+
+  // Whether its samples are next to each other, so that it is read as it is.
+  bool has_columns(int access) const { return !p_.sums_samples && stride(access, p_.sample_axis) == 1; }
 
   // Reductions that are only added to each other share a sum: the last addition is then read as their total.
   void number_totals() {
@@ -241,7 +246,7 @@ class PanelPlanner {
     const TileAccess& a = g_.accesses[size_t(access)];
     const auto key = std::tuple(a.operand, a.offset, stride(access, p_.sample_axis), rows);
     auto [at, added] = states_.try_emplace(key, int(p_.states.size()));
-    if (added) p_.states.push_back({access, rows});
+    if (added) p_.states.push_back({access, rows, a.gather >= 0 ? a.gather_stride : stride(access, p_.target_axis) + stride(access, p_.lane_axis)});
     return at->second;
   }
 

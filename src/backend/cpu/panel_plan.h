@@ -28,7 +28,8 @@ struct PanelPlan {
   std::vector<PanelLeaf> leaves;  // by slot
   struct State {
     int access;
-    int64_t rows;  // targets, or the size of the gathered axis
+    int64_t rows;    // targets, or the size of the gathered axis
+    int64_t stride;  // from one row to the next
   };
   std::vector<State> states;  // transposed before the sums
   std::vector<int> outputs;   // accesses

@@ -33,8 +33,8 @@ enum class PanelCode : uint8_t {
 constexpr bool has_operand(PanelCode code) { return code <= PanelCode::sum_product; }
 // How an instruction's operand is read for the vectors that are computed together: one number or one vector for all of them, numbers or vectors at a stride, or
 // consecutive vectors. Kept vectors are temporaries, the same wherever the program runs. Listed operands are at the byte offset that a list has for the lane:
-// picked vectors each at the offset of a lane of their own, a row's vectors consecutively at one lane's.
-enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, kept, picked, row };
+// picked vectors each at the offsets of its lanes, own vectors at the one that all of its lanes have, a row's vectors consecutively at one lane's.
+enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, kept, picked, own, row };
 inline constexpr int kPanelCodes = int(PanelCode::end) + 1, kPanelKinds = int(PanelKind::row) + 1;
 
 // An instruction changes the current value x (slope: to x · (1 - x)), or stores it, or adds it (times the operand) to sum number `sum`. The last one is `end`.

@@ -140,7 +140,7 @@ struct Machine {
  private:
   template <PanelKind kind>
   static HWY_INLINE std::byte* place_of(const PanelStep& in, const PanelPlace& at) {
-    if constexpr (kind == PanelKind::kept || kind == PanelKind::picked) return in.slot.p;
+    if constexpr (kind == PanelKind::kept || kind == PanelKind::picked || kind == PanelKind::own) return in.slot.p;
     if constexpr (form == PanelForm::after) return in.slot.p + at.target * in.slot.n + at.lane * in.slot.l;
     if constexpr (kind == PanelKind::number || kind == PanelKind::numbers) return in.slot.p + at.lane * in.slot.l;
     if constexpr (kind == PanelKind::vector) return in.slot.p;
@@ -165,6 +165,7 @@ struct Machine {
       if constexpr (kind == PanelKind::numbers) op(u, numbers_of<kLanes>(d, floats(u * (form == PanelForm::lanes ? kLanes * 4 : stride))));
       if constexpr (kind == PanelKind::vectors) op(u, hn::LoadU(d, floats(u * stride)));
       if constexpr (kind == PanelKind::consecutive || kind == PanelKind::kept || kind == PanelKind::row) op(u, hn::LoadU(d, floats(u * kWidth * 4)));
+      if constexpr (kind == PanelKind::own) op(u, hn::LoadU(d, floats(offsets[u * kLanes])));
       if constexpr (kind == PanelKind::picked) {
         const V first = hn::LoadU(d, floats(offsets[u * kLanes]));
         op(u, kLanes == 2 ? hn::OddEven(hn::LoadU(d, floats(offsets[u * kLanes + kLanes - 1])), first) : first);
@@ -242,7 +243,7 @@ struct Machine {
     if (!has_operand(code)) return kind == PanelKind::vector;
     if (code == PanelCode::sum_product && form == PanelForm::after) return false;
     if (kind == PanelKind::number || kind == PanelKind::kept) return true;
-    if (form == PanelForm::lanes) return kind == PanelKind::numbers || kind == PanelKind::vector || kind == PanelKind::picked;
+    if (form == PanelForm::lanes) return kind == PanelKind::numbers || kind == PanelKind::vector || kind == PanelKind::picked || kind == PanelKind::own;
     if (form == PanelForm::samples) return kind == PanelKind::consecutive || kind == PanelKind::row;
     return kind < PanelKind::kept;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "backend/cpu/build.h"
 #include "backend/cpu/matmul.h"
@@ -232,6 +233,7 @@ class RowBlocks final : public RowBlockLoop {
       : frame_(std::move(loop.frame)), body_(std::move(loop.body)), first_(std::move(first)) {
     body_.shares_memory = false;  // blocks are at different steps and kernels at the same time
     plan(body_, std::vector<int64_t>(body_.kernels.size(), 0));
+    find_columns(check);
     space_ = aligned(body_.arena_bytes);
     auto workspace = [&](const Kernel& kernel) {
       const int64_t at = space_;
@@ -297,6 +299,40 @@ class RowBlocks final : public RowBlockLoop {
     Task task;
   };
 
+  // What only panels write and read inside a step is stored by columns, as they compute it: the rows of a block next to each other.
+  void find_columns(const RowCheck& check) {
+    for (size_t b = 0; b + 1 < first_.size(); ++b)
+      if (first_[b + 1] - first_[b] != kColumnRows) return;
+    std::set<NodeId> never;
+    for (const ProgramBuffer& b : body_.buffers)
+      if (b.alias >= 0) never.insert({b.owner, body_.buffers[size_t(b.alias)].owner});
+    for (size_t k = 0; k < body_.kernels.size(); ++k) {
+      const ProgramKernel& kernel = body_.kernels[k];
+      const bool tiles = kernel.group.kind != Group::Kind::matmul && kernel.tiles.size() == 1;
+      const bool panel = tiles && check.axes(k)[0].inner == 1 && runs_as_panel(kernel.tiles[0]);
+      for (const ProgramOperand& o : kernel.operands) {
+        if (!o.owner) continue;
+        const bool fits = panel && o.offset == 0 && body_.graph.dtype(o.owner) == DType::f32 && body_.buffer_of(o.owner).place == ProgramBuffer::Place::arena;
+        (fits ? columns_ : never).insert(o.owner);
+      }
+    }
+    for (NodeId id : never) columns_.erase(id);
+  }
+  // The groups of a kernel, with the accesses to values by columns adapted.
+  std::vector<TileGroup> by_columns(const ProgramKernel& kernel, const std::vector<RowAxis>& axes) const {
+    std::vector<TileGroup> groups = kernel.tiles;
+    size_t first = 0;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (TileAccess& a : groups[g].accesses) {
+        if (a.operand < 0 || !columns_.count(kernel.operands[first + size_t(a.operand)].owner)) continue;
+        for (int x = 0; x < groups[g].domain.rank(); ++x) a.strides[x] = x == axes[g].axis ? 1 : a.strides[x] * kColumnRows;
+        a.offset *= kColumnRows, a.gather_stride *= kColumnRows;
+      }
+      first += size_t(groups[g].operands);
+    }
+    return groups;
+  }
+
   static int64_t product_rows(const ProgramKernel& kernel) {
     int64_t rows = 1;
     for (const auto& l : kernel.loops.m) rows *= l.size;
@@ -306,6 +342,7 @@ class RowBlocks final : public RowBlockLoop {
   template <class Workspace>
   void bind_tiles(const ProgramKernel& kernel, const std::vector<RowAxis>& axes, const std::vector<Ref>& refs, Step& step, const Workspace& workspace) {
     bool fixed = true;
+    const std::vector<TileGroup> tiles = by_columns(kernel, axes);
     for (size_t g = 0; g < kernel.tiles.size(); ++g) fixed &= !depends_on_position(kernel.tiles[g], axes[g]);
     std::map<int64_t, Kernel*> by_rows;
     for (size_t block = 0; block + 1 < first_.size(); ++block) {
@@ -313,7 +350,7 @@ class RowBlocks final : public RowBlockLoop {
       Kernel*& made = by_rows[fixed ? rows : -1 - first];
       if (!made) {
         std::vector<TileGroup> groups;
-        for (size_t g = 0; g < kernel.tiles.size(); ++g) groups.push_back(rows_of(kernel.tiles[g], axes[g], first, rows));
+        for (size_t g = 0; g < kernel.tiles.size(); ++g) groups.push_back(rows_of(tiles[g], axes[g], first, rows));
         kernels_.push_back(make_tile_kernel(groups));
         made = kernels_.back().get();
       }
@@ -390,8 +427,11 @@ class RowBlocks final : public RowBlockLoop {
         });
   }
 
+  static constexpr int64_t kColumnRows = 8;
+
   ScanFrame frame_;
   Program body_;
+  std::set<NodeId> columns_;
   std::vector<int64_t> first_;  // row of each block, then the number of rows
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::vector<Step> steps_;
