@@ -21,6 +21,9 @@ struct LoopShared {
 };
 LoopShared loop_shared(const ResidentLoop& loop);
 
+// The nests of products that multiply the same elements in the same stage, so that these are read once.
+std::vector<std::vector<size_t>> product_groups(const ResidentLoop& loop);
+
 // How the chunks of a product's weights are divided: the first ones are in registers.
 std::vector<int> chunks_in_registers(const ResidentLoop& loop);  // by nest
 
