@@ -1,6 +1,5 @@
 // Rollouts: the policy plays all instances in one program, and what it did becomes minibatches.
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "base/rng.h"
 #include "measure/default_team.h"
 #include "step/compiled_step.h"
+#include "tasks/ppo/collector_parts.h"
 #include "tasks/ppo/device_rollout.h"
 #include "tasks/ppo/host_play.h"
 #include "tasks/ppo/kl_control.h"
@@ -26,9 +26,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 using Bytes = std::vector<std::byte>;
 
 constexpr uint32_t kOrderStream = 0x504F;        // of the permutations; its seed is not that of the draws
-constexpr int64_t kPlayers = 100;                // instances that are evaluated
 constexpr size_t kFigures = 4;                   // numbers of a record
-constexpr int64_t kPlayedAtOnce = 128;           // decisions
 constexpr int64_t kRolloutsBetweenRequests = 4;  // of validations
 constexpr int64_t kFetchedAhead = 8;             // records
 
@@ -56,8 +54,6 @@ double sum_of(int64_t n, const F& f) {
   return total;
 }
 
-Type type_of(const Tensor& t) { return {t.dtype(), t.shape()}; }
-
 Shape with_front(std::initializer_list<int64_t> front, const Shape& shape) {
   std::vector<int64_t> all(front);
   all.insert(all.end(), shape.begin(), shape.end());
@@ -65,42 +61,6 @@ Shape with_front(std::initializer_list<int64_t> front, const Shape& shape) {
 }
 
 }  // namespace
-
-// What is computed in one program each. `carry`: the types of the environments' state, then of the policy's.
-struct Collector::Programs {
-  std::vector<Type> carry;
-  size_t environment = 0;  // how many of these are the environment's
-  std::vector<Type> outputs;
-  std::unique_ptr<ReadProgram> start, rollout, value, advantages;
-  struct Play {
-    std::unique_ptr<ReadProgram> start, run;
-    std::vector<Type> carry;
-    std::unique_ptr<HostPlay> host;  // instead of these
-  };
-  std::array<Play, 2> play;        // most likely actions, sampled actions
-  std::unique_ptr<HostPlay> host;  // instead of `start` and `rollout`, if the environment is not tensor code
-};
-
-// A rollout in host memory, each [horizon, instances, …].
-struct Collector::Buffers {
-  std::vector<Bytes> carry;
-  Bytes frames;  // behind the last stack - 1 frames of the rollout before
-  std::vector<int64_t> age;
-  Bytes action;
-  std::vector<float> log_p, value, reward, episode_return, episode_length, final_value, discounted, advantage, goal;
-  Bytes terminated, truncated, final_frame;
-  std::vector<std::vector<float>> states;  // of the policy's memory after each decision, even if that ended an episode
-  std::vector<Bytes> first_states;         // before the rollout
-  std::vector<float> last_value;
-  std::vector<float> shift, scale;  // of observations
-  float value_scale[2] = {0, 1};
-  std::vector<uint32_t> order;  // of the segments in each epoch
-  Bytes records;                // per decision: log-probability, value, advantage, value to learn; action; observation, unless frames are stacked
-  int64_t record_bytes = 0;
-  std::vector<Bytes> batch;
-  std::vector<const void*> batch_data;
-  int64_t frame_bytes = 0, action_bytes = 0, stack = 1;
-};
 
 Collector::Collector(TrainStep& step, std::shared_ptr<const Policy> policy, std::span<const Tensor> weights, const Instances& instances, const PpoArgs& args,
                      std::optional<bool> on_device)
@@ -548,17 +508,6 @@ void Collector::collected(const StepMetrics& m) {
   kl_ = after_update(kl_, true, m.applied, m.scalars[kl_at_], args_);
 }
 
-// All evaluated instances play on until the last has finished its episode, about as fast as those of training.
-double Collector::validation_seconds() const {
-  constexpr double kLongest = 1.5;                   // the longest episode against the mean
-  constexpr double kUnfinished = 4, kFewest = 1000;  // of episodes that all go on: times their decisions so far, at least this many
-  if (times_.rollouts == 0) return 0;
-  const double limit = double(instances_.options().time_limit > 0 ? instances_.options().time_limit : kLongestPlayed);
-  const std::optional<double> known = score_.length_so_far();
-  const double length = std::min(known ? kLongest * *known : std::max(kUnfinished * double(times_.rollouts * args_.horizon), kFewest), limit);
-  return double(kPlayers) * length * times_.playing / double(times_.rollouts * args_.decisions());
-}
-
 std::string Collector::diagnosis() const {
   const Buffers& b = *buffers_;
   auto finite = [](const std::vector<float>& values) { return std::ranges::all_of(values, [](float v) { return std::isfinite(v); }); };
@@ -578,197 +527,6 @@ void Collector::seek(int64_t position, const std::vector<int64_t>&) {
   if (position % args_.updates() != 0)
     fail(ErrorCode::internal, "[ppo] a run cannot continue at update {} of {} of a rollout", position % args_.updates(), args_.updates());
   position_ = position;
-}
-
-// The programs that play kPlayers episodes at once.
-void Collector::make_player(bool sampled) {
-  constexpr int64_t rows = kPlayers;
-  Programs::Play& play = programs_->play[sampled];
-  const size_t environment = programs_->environment;
-  // Episodes that never end by themselves must end here.
-  EnvOptions options = instances_.options();
-  if (options.time_limit == 0) options.time_limit = kLongestPlayed;
-  const auto players = std::make_shared<const Instances>(instances_.environment_pointer(), options);
-  if (instances_.on_host()) {
-    play.host = std::make_unique<HostPlay>(step_, policy_, weights_, *players, args_.normalize_observations, rows, sampled);
-    return;
-  }
-  auto first_state = [players] { return players->start(iota({rows}) + Tensor(double(kFirstEvaluated), DType::i64)); };
-  for (const Tensor& t : first_state()) play.carry.push_back(type_of(t));
-  for (const Tensor& t : policy_->zero_state(rows)) play.carry.push_back(type_of(t));
-  play.start = std::make_unique<ReadProgram>(step_, std::vector<Type>{}, traced_function([=](const std::vector<Tensor>&) { return first_state(); }, weights_));
-  std::vector<Type> inputs = play.carry;
-  const int64_t width = instances_.spec().observation.numel();
-  if (args_.normalize_observations) inputs.push_back({DType::f32, {width}}), inputs.push_back({DType::f32, {width}});
-  play.run = std::make_unique<ReadProgram>(
-      step_, inputs,
-      traced_function(
-          [=, this](const std::vector<Tensor>& in) {
-            const size_t carries = programs_->play[sampled].carry.size();
-            Scales scales;
-            if (args_.normalize_observations) scales.shift = in[carries], scales.scale = in[carries + 1];
-            const ScanOutput played = scan(
-                [&](const std::vector<Tensor>& carry, const std::vector<Tensor>&) {
-                  const EnvState state(carry.begin(), carry.begin() + long(environment));
-                  const std::vector<Tensor> memory(carry.begin() + long(environment), carry.end());
-                  const Policy::Output out = policy_->step(scales.observation(players->observe(state)), memory);
-                  const Tensor action =
-                      sampled ? policy_->sample(out.distribution, players->counter(state), players->instance(state)) : policy_->most_likely(out.distribution);
-                  const Instances::Decision d = players->step(state, policy_->for_environment(action));
-                  ScanOutput next{d.state, {d.episode_return, d.episode_length, cast(d.truncated, DType::f32)}};
-                  const Tensor on = reshape(cast(logical_not(logical_or(d.terminated, d.truncated)), DType::f32), {rows, 1});
-                  for (const Tensor& m : out.state) next.carry.push_back(m * on);
-                  return next;
-                },
-                {in.begin(), in.begin() + long(carries)}, {iota({kPlayedAtOnce})});
-            std::vector<Tensor> results = played.carry;
-            results.insert(results.end(), played.outputs.begin(), played.outputs.end());
-            return results;
-          },
-          weights_));
-}
-
-uint64_t Collector::evaluation_seed() const { return args_.seed + 0x9E3779B97F4A7C15u * uint64_t(rollouts_ + 1); }
-
-std::optional<PlayedEpisodes> Collector::play(int64_t episodes, bool sampled, const std::function<bool()>& stop) {
-  constexpr int64_t rows = kPlayers;
-  const int64_t quota = (episodes + rows - 1) / rows, players = std::min(episodes, rows);
-  Programs::Play& play = programs_->play[sampled];
-  if (!play.run && !play.host) make_player(sampled);
-  if (play.host) return play_on_host(*play.host, episodes, stop);
-  const size_t environment = programs_->environment;
-  std::vector<Bytes> carry;
-  std::vector<const void*> in;
-  std::vector<void*> out, first;
-  for (const Type& t : play.carry) carry.emplace_back(size_t(t.bytes()));
-  for (Bytes& c : carry) in.push_back(c.data()), out.push_back(c.data());
-  if (args_.normalize_observations) in.push_back(buffers_->shift.data()), in.push_back(buffers_->scale.data());
-  std::vector<float> returns(size_t(kPlayedAtOnce * rows)), lengths(returns.size()), truncated(returns.size());
-  for (std::vector<float>* v : {&returns, &lengths, &truncated}) out.push_back(v->data());
-  for (size_t i = 0; i < environment; ++i) first.push_back(carry[i].data());
-  // Other episodes in every evaluation, or the best weights would be those that suit some episodes best.
-  const uint64_t seed = evaluation_seed();
-  play.start->run({}, first, seed);
-  PlayedEpisodes played;
-  std::vector<int64_t> finished(size_t(players), 0);  // with fewer episodes than instances, the others are not counted
-  for (int64_t chunk = 0; std::ranges::any_of(finished, [&](int64_t n) { return n < quota; }); ++chunk) {
-    if (stop && stop()) return {};
-    play.run->run(in, out, seed, chunk);
-    for (size_t i = 0; i < returns.size(); ++i)
-      if (const size_t row = i % size_t(rows); row < finished.size() && lengths[i] > 0 && finished[row] < quota) {
-        ++finished[row];
-        played.returns.push_back(returns[i]), played.lengths.push_back(lengths[i]);
-        if (truncated[i] > 0) ++played.capped;
-      }
-  }
-  return played;
-}
-
-// Every decision passes through the host, so an evaluation ends with the last episode that counts.
-std::optional<PlayedEpisodes> Collector::play_on_host(HostPlay& game, int64_t episodes, const std::function<bool()>& stop) {
-  constexpr int64_t rows = kPlayers;
-  const int64_t quota = (episodes + rows - 1) / rows, players = std::min(episodes, rows);
-  std::vector<float> returns(static_cast<size_t>(rows)), lengths(returns.size());
-  Bytes truncated(returns.size());
-  HostPlay::Record record;
-  record.episode_return = returns.data(), record.episode_length = lengths.data(), record.truncated = truncated.data();
-  const std::vector<const void*> scales = program_inputs({});
-  game.start(evaluation_seed(), kFirstEvaluated);
-  PlayedEpisodes played;
-  std::vector<int64_t> finished(size_t(players), 0);
-  for (int64_t decision = 0; std::ranges::any_of(finished, [&](int64_t n) { return n < quota; }); ++decision) {
-    if (decision % kPlayedAtOnce == 0 && stop && stop()) return {};
-    game.decide(scales, record);
-    for (size_t row = 0; row < finished.size(); ++row)
-      if (lengths[row] > 0 && finished[row] < quota) {
-        ++finished[row];
-        played.returns.push_back(returns[row]), played.lengths.push_back(lengths[row]);
-        if (truncated[row] != std::byte(0)) ++played.capped;
-      }
-  }
-  return played;
-}
-
-namespace {
-
-template <class Number>
-StateTensor state_tensor(std::string name, DType dtype, Shape shape, const std::vector<Number>& values) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
-  return {std::move(name), dtype, std::move(shape), {bytes, bytes + values.size() * sizeof(Number)}};
-}
-
-// Doubles are stored bit by bit.
-StateTensor state_doubles(std::string name, const std::vector<double>& values) {
-  std::vector<int64_t> bits;
-  for (double v : values) bits.push_back(std::bit_cast<int64_t>(v));
-  return state_tensor(std::move(name), DType::i64, {int64_t(bits.size())}, bits);
-}
-
-void read_bytes(const SafetensorsFile& file, const std::string& name, void* to, size_t bytes) {
-  const SafetensorView& view = file.at(name);
-  if (view.data.size() != bytes)
-    fail(ErrorCode::io, "[resume] {} of the checkpoint's state has {} bytes instead of {}: it was made with other settings", name, view.data.size(), bytes);
-  std::memcpy(to, view.data.data(), bytes);
-}
-
-void read_doubles(const SafetensorsFile& file, const std::string& name, std::vector<double>& values) {
-  static_assert(sizeof(double) == sizeof(int64_t));
-  read_bytes(file, name, values.data(), values.size() * sizeof(double));
-}
-
-}  // namespace
-
-std::vector<StateTensor> Collector::save() const {
-  Buffers& b = *buffers_;
-  if (device_) device_->read_state(b.carry, b.frames);
-  std::vector<StateTensor> state;
-  for (size_t i = 0; i < b.carry.size(); ++i) state.push_back({fmt::format("carry.{}", i), programs_->carry[i].dtype, programs_->carry[i].shape, b.carry[i]});
-  if (const int64_t older = (b.stack - 1) * args_.instances * b.frame_bytes; older > 0)
-    state.push_back({"frames", DType::u8, {older}, {b.frames.end() - older, b.frames.end()}});
-  EpisodeScore score = score_;
-  const int64_t kept = int64_t(score.returns().size());
-  state.push_back(state_tensor("score.returns", DType::f32, {kept}, score.returns()));
-  state.push_back(state_tensor("score.lengths", DType::f32, {kept}, score.lengths()));
-  state.push_back(state_tensor("score.counts", DType::i64, {args_.instances}, score.counts()));
-  for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}}) {
-    state.push_back(state_doubles(fmt::format("{}.mean", name), moments->mean));
-    state.push_back(state_doubles(fmt::format("{}.variance", name), moments->variance));
-  }
-  if (programs_->host) std::ranges::move(programs_->host->save(), std::back_inserter(state));
-  state.push_back(state_doubles("numbers", {observations_.count, values_.count, returns_.count, kl_.factor, double(rollouts_), double(since_validation_)}));
-  return state;
-}
-
-void Collector::restore(const SafetensorsFile& file) {
-  Buffers& b = *buffers_;
-  for (size_t i = 0; i < b.carry.size(); ++i) read_bytes(file, fmt::format("carry.{}", i), b.carry[i].data(), b.carry[i].size());
-  if (const int64_t older = (b.stack - 1) * args_.instances * b.frame_bytes; older > 0)
-    read_bytes(file, "frames", b.frames.data() + int64_t(b.frames.size()) - older, size_t(older));
-  read_bytes(file, "score.returns", score_.returns().data(), score_.returns().size() * sizeof(float));
-  read_bytes(file, "score.lengths", score_.lengths().data(), score_.lengths().size() * sizeof(float));
-  read_bytes(file, "score.counts", score_.counts().data(), score_.counts().size() * sizeof(int64_t));
-  std::vector<double> numbers(6);
-  read_doubles(file, "numbers", numbers);
-  observations_.count = numbers[0], values_.count = numbers[1], returns_.count = numbers[2], kl_.factor = numbers[3];
-  rollouts_ = int64_t(numbers[4]), since_validation_ = int64_t(numbers[5]);
-  for (const auto& [name, moments] : {std::pair("observations", &observations_), {"values", &values_}, {"returns", &returns_}})
-    read_doubles(file, fmt::format("{}.mean", name), moments->mean), read_doubles(file, fmt::format("{}.variance", name), moments->variance);
-  if (programs_->host && !programs_->host->restore(file, args_.seed))
-    for (Bytes& memory : b.carry) std::ranges::fill(memory, std::byte(0));  // a new episode begins without memories of the last one
-  use_statistics();
-  if (device_) device_->write_state(b.carry, b.frames);
-}
-
-void Collector::use_statistics_of(const RunningMoments& observations, const RunningMoments& values) {
-  if (args_.normalize_observations) observations_ = observations;
-  if (args_.normalize_values) values_ = values;
-  use_statistics();
-}
-
-void Collector::use_statistics() {
-  Buffers& b = *buffers_;
-  for (size_t k = 0; k < b.shift.size(); ++k) b.shift[k] = float(observations_.mean[k]), b.scale[k] = float(1 / std::sqrt(observations_.variance[k] + 1e-8));
-  b.value_scale[0] = float(values_.mean[0]), b.value_scale[1] = float(std::sqrt(values_.variance[0] + 1e-8));
 }
 
 int64_t Collector::bytes() const {
