@@ -41,7 +41,6 @@ class Fuser {
     make_groups();
     if (enabled) {
       merge_producers();
-      merge_numbers();
       merge_siblings();
     }
     collect();
@@ -528,7 +527,7 @@ class Fuser {
       // Matmuls first: elementwise work is cheapest while the sums are in registers.
       std::vector<NodeId> sources;
       for (NodeId in : g_[id].in) each_source(in, [&](NodeId s) { sources.push_back(s); });
-      std::stable_sort(sources.begin(), sources.end(), [&](NodeId x, NodeId y) { return rank_of(x) < rank_of(y); });
+      std::stable_partition(sources.begin(), sources.end(), [&](NodeId s) { return group_of(s) >= 0 && clusters_[group_of(s)].kind == Group::Kind::matmul; });
       for (NodeId s : sources) {
         int a = group_of(s);
         b = group_of(id);
@@ -536,24 +535,15 @@ class Fuser {
       }
     }
   }
-  int rank_of(NodeId id) {
-    int c = group_of(id);
-    return c >= 0 && clusters_[c].kind == Group::Kind::matmul ? 0 : 1;
-  }
 
-  // Arithmetic on single numbers that waits for no kernel runs together.
-  void merge_numbers() {
-    int last = -1;
-    for (size_t i = 0; i < clusters_.size(); ++i) {
-      const Cluster& c = clusters_[i];
-      if (c.dead || c.kind != Group::Kind::tile || !c.numbers || std::ranges::any_of(c.producers, [&](int p) { return root(p) != int(i); })) continue;
-      if (last >= 0) try_merge(last, int(i));
-      last = int(i);
-    }
-  }
-
-  // Merges reductions over the same loops that read the same value into one pass.
+  // Merges arithmetic on single numbers that waits for no kernel, then reductions over the same loops that read the same value into one pass.
   void merge_siblings() {
+    for (int last = -1, i = 0; i < int(clusters_.size()); ++i) {
+      const Cluster& c = clusters_[i];
+      if (c.dead || !c.numbers || std::ranges::any_of(c.producers, [&](int p) { return root(p) != i; })) continue;
+      if (last >= 0) try_merge(last, i);
+      last = i;
+    }
     for (NodeId id : order_) {
       if (!has_memory(g_, id, plan_) || g_.shape(id).numel() == 1) continue;
       std::vector<int> around;

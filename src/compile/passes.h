@@ -1,7 +1,6 @@
 // Shared by the passes of the pipeline: the state that they work on, and their functions.
 #pragma once
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "compile/fuse.h"

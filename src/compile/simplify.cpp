@@ -1,7 +1,6 @@
 #include "compile/simplify.h"
 
 #include <algorithm>
-#include <optional>
 #include <unordered_map>
 
 #include "base/half.h"
