@@ -428,6 +428,8 @@ std::vector<Row> ops_rows() {
     for (int64_t time : {64, 256}) rows.push_back(attention(12, 4, time, 32, state));
   for (bool backward : {false, true})
     for (const ConvShape& c : {ConvShape{8, 16, 28, 32, 3}, {8, 3, 56, 16, 7, 2}, {8, 32, 28, 32, 3, 1, 32}}) rows.push_back(conv(c, DType::f32, backward));
+  for (bool backward : {false, true})
+    for (bool last : {false, true}) rows.push_back(conv({256, 64, 9, 64, 3}, DType::f32, backward, last));
   for (const NatureConv& c : {NatureConv{4, 84, 32, 8, 4}, {32, 20, 64, 4, 2}, {64, 9, 64, 3, 1}}) {
     for (DType dtype : {DType::f32, DType::bf16})
       for (ConvPart part : {ConvPart::forward, ConvPart::weights, ConvPart::images})
