@@ -115,7 +115,7 @@ TEST(TrainText, KeepsTheDigitsOfASmallLoss) {
   EXPECT_TRUE(plain_line(p, "sequences").starts_with("iter 1200: loss 4.30e-06, time"));
   RunSummary s = some_summary();
   s.outcome.best_val_loss = 2.11e-5, s.outcome.final_train_loss = 4.3e-6, s.nats_per_character = 0;
-  const std::string text = summary_text(s, std::vector<double>{1.5, 4.3e-6}, {100, false});
+  const std::string text = summary_text(s, std::vector<double>{1.5, 4.3e-6}, {140, false});
   for (const char* part : {"validation 2.11e-05 at step 1,900", "train 4.30e-06 ", "first 4.1744", "1.5000 █▁ 4.30e-06"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(score_text({}, 4.3e-6), "4.30e-06");
