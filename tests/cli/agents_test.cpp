@@ -134,6 +134,7 @@ TEST(AgentCommands, ValuesOfASpecNameIt) {
   expect_refusal(ridge, 2, "spec=s.json and preset=cartpole (command line) are two recipes", "plan ppo --spec s.json preset=cartpole");
   expect_words(ridge, 0, "PPO of", "train ppo --spec s.json threads=1 optimize_perf=false --out run");
   EXPECT_NE(read_text(ridge / "run/config.yaml").find("gamma: 0.9  # spec short_pole"), std::string::npos);
+  expect_words(ridge, 0, "spec short_pole", "plan ppo --config run/config.yaml");
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ StepOptions ppo_step_options(const Resolved& s) {
 Task::Implied ppo_implied(const Resolved& s) {
   const std::string spec = s.get<std::string>("spec");
   if (spec.empty() || s.get<bool>("resume")) return {};  // a run keeps the settings that it was started with
-  if (const std::string source = s.setting("preset").source; source != "default")
+  if (const std::string source = s.setting("preset").source; source == "command line" || is_asked(s, "preset"))  // a run's config.yaml has the default
     fail(ErrorCode::usage, "[spec] spec={} and preset={} ({}) are two recipes, and the spec's values would replace the preset's; leave one out", spec,
          s.get<std::string>("preset"), source);
   std::error_code ignored;
