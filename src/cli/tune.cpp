@@ -224,7 +224,7 @@ void search_choices(const Task& task, const config::Resolved& settings, RunOptio
   for (const std::string& notice : run->notices) fmt::print(stderr, "ridge: {}\n", notice);
   std::vector<Decision> decisions;
   for (const Decision& d : run->decisions)
-    if (d.setting == "tuning" || (d.setting == "kernels" && !run->on_device()) || d.setting == "env_halves") decisions.push_back(d);
+    if (d.setting == "tuning" || d.setting == "kernel choices" || d.setting == "env_halves") decisions.push_back(d);
   if (!searched || decisions.empty()) return report.print("  there is nothing to choose for this step\n");
   if (report.arguments.json) {
     report.json["decision"] = {

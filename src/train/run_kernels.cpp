@@ -16,6 +16,7 @@ constexpr double kLeastShare = 0.25;
 constexpr double kFewestColumns = 3, kStepsPerColumn = 10;  // a search that cannot measure so much is not begun
 
 const char* const kKernelsWord = "kernels";
+const char* const kKernelDecision = "kernel choices";
 
 }  // namespace
 
@@ -78,7 +79,7 @@ bool RunPlanner::tune_kernels(const RunNeeds& needs) {
   } else {
     words = stored_kernels(store, imported);
     by = imported ? "imported" : "measured before";
-    if (!words.empty()) kernels_ = Decision{kKernelsWord, "", by, "faster in an earlier search; ridge tune show lists them"};
+    if (!words.empty()) kernels_ = Decision{kKernelDecision, "", by, "faster in an earlier search; ridge tune show lists them"};
   }
   if (kernels_) {
     kernels_->value = words.empty() ? "as planned" : fmt::format("{} of {} built differently", words.size(), run_.backend->tunable_kernels().size());
@@ -91,6 +92,18 @@ bool RunPlanner::tune_kernels(const RunNeeds& needs) {
   if (new_bits) note_new_bits(by);
   choose_kernels(words);
   return true;
+}
+
+// Kernels that are built differently may need larger workspaces.
+void RunPlanner::fit_with_kernels(const RunNeeds& needs) {
+  try {
+    return fit_step(needs);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::memory && error.code() != ErrorCode::unsupported) throw;
+    run_.notices.push_back(fmt::format("kernels are built as planned: {}", error.what()));
+  }
+  choose_kernels({}), kernels_->value = "as planned";
+  fit_step(needs);
 }
 
 KernelWords RunPlanner::search_kernels(const RunNeeds& needs, MeasurementStore& store, double seconds) {
@@ -130,7 +143,7 @@ KernelWords RunPlanner::search_kernels(const RunNeeds& needs, MeasurementStore& 
   if (o_.tune_over.empty() && !deterministic() && all.seconds > 0)
     rows.push_back(NamedMeasurement(kernels_tuning_key(run_.tuning_key, own_threads()), measurement_of(all)));
   store.put(rows);
-  kernels_ = Decision{kKernelsWord, "", "measured",
+  kernels_ = Decision{kKernelDecision, "", "measured",
                       fmt::format("{}{} of {} candidates for {} of at least {:.0f} % of a step in {}; {}", gains.empty() ? "" : gains + ": ", all.measured,
                                   all.points, counted(int64_t(r.hot.size()), "kernel"), 100 * kHotKernel, duration_text(r.seconds), r.ended),
                       runner_up};

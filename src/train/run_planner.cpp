@@ -166,6 +166,7 @@ void RunPlanner::choose_device(const StepWork& work, const TryFormats& try_forma
   run_.fallback = chosen.fallback, precision_key_ = chosen.precision_key;
   precision_ = std::move(chosen.number_format), number_format_ = chosen.precision;
   use_device(std::move(chosen.backend), std::move(chosen.device));
+  if (run_.backend.get() == &default_backend()) choose_kernels(earlier_ ? earlier_->choices : KernelWords());
 }
 
 void RunPlanner::use_precision(const PrecisionChoice& choice, std::string decided_by) {
@@ -181,7 +182,6 @@ void RunPlanner::use_device(std::shared_ptr<Backend> backend, Decision device) {
     precision_ = as_set(s_, "precision", std::string(name(choice.precision)), choice.reason), number_format_ = choice.precision;
   }
   if (on_device_ && earlier_ && same_device(*run_.backend, earlier_->choices)) run_.backend->use_choices(earlier_->choices);
-  if (run_.backend.get() == &default_backend()) choose_kernels(earlier_ ? earlier_->choices : KernelWords());
   run_.backend->use_pinned_memory(s_.get<bool>("enable_pinned_memory"));
   if (on_device_) device_before_ = run_.backend->memory();
 }
@@ -220,7 +220,7 @@ void RunPlanner::plan(const RunNeeds& needs) {
   if (tune_kernels(needs)) {
     const double seconds = run_.expected_step_seconds;
     const std::string from = run_.expected_from;
-    fit_step(needs);
+    fit_with_kernels(needs);
     estimate();
     if (kernels_->decided_by == "measured") run_.expected_step_seconds = seconds, run_.expected_from = from;
     run_.trainer.expected_step_seconds = run_.expected_step_seconds;

@@ -9,6 +9,7 @@
 #include "machine/machine.h"
 #include "measure/default_team.h"
 #include "support/task_test.h"
+#include "threads/thread_team.h"
 #include "train/run_trial.h"
 
 namespace ridge {
@@ -28,6 +29,12 @@ class TunedKernels : public TaskTest {
   }
   static StepTrialOptions trial_options(const TaskRun& run) {
     StepTrialOptions o;
+    // Numbers above 0, as the times of a circuit must be.
+    o.batch = [&run](std::span<std::byte* const> tensors) {
+      for (size_t i = 0; i < tensors.size(); ++i)
+        if (const Type& t = run.step->model().batch[i]; t.dtype == DType::f32)
+          for (int64_t k = 0; k < t.shape.numel(); ++k) reinterpret_cast<float*>(tensors[i])[k] = float(k % 17) / 17;
+    };
     o.fill = [&run](size_t i, std::span<float> values) { initialize(run.step->model().parameters[i], 1, uint32_t(i), values); };
     return o;
   }
@@ -77,7 +84,7 @@ TEST_F(TunedKernels, AreStoredUsedAndResumedBitForBit) {
   std::string key, kernel;
   {
     const auto planned = plan("cfc", kCircuit);
-    EXPECT_EQ(decision(*planned, "kernels"), nullptr);
+    EXPECT_EQ(decision(*planned, "kernel choices"), nullptr);
     MeasurementStore own = store();
     for (const std::string& k : planned->backend->tunable_kernels())
       for (const KernelCandidate& c : planned->backend->kernel_candidates(k))
@@ -89,8 +96,8 @@ TEST_F(TunedKernels, AreStoredUsedAndResumedBitForBit) {
     EXPECT_NE(choices_text(own).find("variant=block/2"), std::string::npos) << choices_text(own);
   }
   const auto run = train(kCircuit, whole, "whole");
-  ASSERT_NE(decision(*run, "kernels"), nullptr);
-  EXPECT_EQ(decision(*run, "kernels")->decided_by, "imported");
+  ASSERT_NE(decision(*run, "kernel choices"), nullptr);
+  EXPECT_EQ(decision(*run, "kernel choices")->decided_by, "imported");
   const std::string word = std::string(kKernelChoice) + kernel;
   EXPECT_EQ(run->step->choices().at(word), "block/2");
   EXPECT_TRUE(plan("cfc", with(kCircuit, {"tune=off"}))->step->choices().count(word) == 0);
@@ -120,7 +127,7 @@ TEST_F(TunedKernels, KeepTheBitsOfDeterministicRuns) {
   for (const char* word : {"deterministic=true", "deterministic=false"}) {
     RunOptions o;
     const auto run = find_task("cfc").plan(settings(with(kCircuit, {word})), o);
-    EXPECT_EQ(decision(*run, "kernels") != nullptr, std::string_view(word) == "deterministic=false") << word;
+    EXPECT_EQ(decision(*run, "kernel choices") != nullptr, std::string_view(word) == "deterministic=false") << word;
   }
 }
 
@@ -130,8 +137,8 @@ TEST_F(TunedKernels, AreSearchedAndStoredUnderTheirKeys) {
   KernelSearchResult found;
   o.kernels_tuned = [&](const std::vector<KernelSite>&, const KernelSearchResult& r) { found = r; };
   const auto run = plan("cfc", kCircuit, o);
-  ASSERT_NE(decision(*run, "kernels"), nullptr);
-  EXPECT_EQ(decision(*run, "kernels")->decided_by, "measured");
+  ASSERT_NE(decision(*run, "kernel choices"), nullptr);
+  EXPECT_EQ(decision(*run, "kernel choices")->decided_by, "measured");
   ASSERT_FALSE(found.hot.empty()) << found.ended;
   EXPECT_EQ(found.refused, std::vector<std::string>());
   EXPECT_EQ(store().all("tune/kernel/").size(), found.hot.size());
@@ -140,12 +147,16 @@ TEST_F(TunedKernels, AreSearchedAndStoredUnderTheirKeys) {
 
 // Ways to share out work are tried on the run's own steps: the change is reported, and the bits are those of a run without any, also when it is resumed.
 TEST_F(TunedKernels, WorkIsSharedOutDifferentlyWithTheSameBits) {
-  if (default_backend().sharings().size() < 2) GTEST_SKIP() << "one thread";
+  TeamOptions team;
+  team.threads = 2;
+  const std::shared_ptr<Backend> backend = StepTrials::backend_with(team, 2);
+  ASSERT_EQ(backend->sharings(), (Words{"threads=2", "threads=1", "threads=2 grains=4"}));
   const Words words = with(kCircuit, {"steps=160", "checkpoint_interval=70", "warmup=20"});
   auto run = [&](bool live, const char* name, bool resume, int64_t last, std::string* printed) {
     const config::Resolved s = settings(words);
     RunOptions o;
     o.data = s.get<Words>("data").front(), o.seed = uint64_t(s.get<int64_t>("seed")), o.measure = false, o.folder = folder_ / name, o.resume = resume;
+    o.backend = backend;
     const std::unique_ptr<TaskRun> planned = start_run(find_task("cfc"), s, o);
     EXPECT_FALSE(planned->trainer.share_live) << "nothing may be measured";
     planned->trainer.share_live = live;

@@ -1,5 +1,7 @@
 #include "backend/cpu/build.h"
 
+#include <algorithm>
+
 #include "backend/cpu/attention_kernels.h"
 #include "backend/cpu/conv.h"
 #include "backend/cpu/matmul.h"
@@ -32,6 +34,54 @@ class FusedProduct final : public Kernel {
   std::unique_ptr<TileEpilogue> epilogue_;
 };
 
+int64_t set_result_strides(std::vector<MatmulLoop>& loops, int64_t step) {
+  for (auto l = loops.rbegin(); l != loops.rend(); ++l) l->c = step, step *= l->size;
+  return step;
+}
+
+// The same, but the epilogue runs when the whole product is in the workspace.
+class ProductThenEpilogue final : public Kernel {
+ public:
+  ProductThenEpilogue(const ProgramKernel& kernel, MatmulDesc desc, const KernelVariant& variant) : epilogue_(make_tile_epilogue(kernel.tiles[0])) {
+    cols_ = set_result_strides(desc.n, 1);
+    const int64_t matrix = set_result_strides(desc.m, cols_);
+    rows_ = cols_ > 0 ? matrix / cols_ : 0;
+    sums_ = set_result_strides(desc.batch, matrix);
+    product_ = make_matmul(desc, variant);
+    sums_at_ = (product_->workspace_bytes() + 63) & ~int64_t(63);
+    unit_rows_ = std::clamp<int64_t>(kUnitPoints / std::max<int64_t>(cols_, 1), 1, std::max<int64_t>(rows_, 1));
+    row_units_ = (rows_ + unit_rows_ - 1) / unit_rows_;
+  }
+  int64_t workspace_bytes() const override { return sums_at_ + sums_ * int64_t(sizeof(float)); }
+  int64_t scratch_bytes() const override { return std::max(product_->scratch_bytes(), epilogue_->scratch_bytes()); }
+  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
+    sums_place_ = {workspace.base, workspace.offset + sums_at_};
+    const Ref abc[3] = {operands[0], operands[1], sums_place_};
+    product_->bind(abc, workspace, tasks);
+    bound_ = epilogue_->bind(operands.subspan(2));
+    if (sums_ > 0) tasks.push_back({run, this, sums_ / (rows_ * cols_) * row_units_, 100 + kPointNs * double(unit_rows_ * cols_)});
+  }
+
+ private:
+  static constexpr int64_t kUnitPoints = 16384;
+  static constexpr double kPointNs = 0.3;
+
+  static void run(const void* args, int64_t begin, int64_t end, Worker& worker) {
+    const auto& k = *static_cast<const ProductThenEpilogue*>(args);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t batch = unit / k.row_units_, row = unit % k.row_units_ * k.unit_rows_, rows = std::min(k.unit_rows_, k.rows_ - row);
+      const float* const sums = worker.at<const float>(k.sums_place_) + (batch * k.rows_ + row) * k.cols_;
+      k.bound_.run(k.bound_.context, worker, batch, row, rows, 0, k.cols_, sums, k.cols_);
+    }
+  }
+
+  std::unique_ptr<TileEpilogue> epilogue_;
+  std::unique_ptr<MatmulKernel> product_;
+  MatmulEpilogue bound_;
+  Ref sums_place_;
+  int64_t rows_ = 0, cols_ = 0, sums_ = 0, sums_at_ = 0, unit_rows_ = 1, row_units_ = 0;
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_product_kernel(const Program& program, const ProgramKernel& kernel, std::vector<int64_t> row_blocks,
@@ -47,6 +97,7 @@ std::unique_ptr<Kernel> make_product_kernel(const Program& program, const Progra
   };
   desc.row_blocks = std::move(row_blocks);
   copy(kernel.loops.batch, desc.batch), copy(kernel.loops.m, desc.m), copy(kernel.loops.n, desc.n), copy(kernel.loops.k, desc.k);
+  if (!variant.epilogue && !kernel.tiles.empty() && desc.row_blocks.empty()) return std::make_unique<ProductThenEpilogue>(kernel, std::move(desc), variant);
   return std::make_unique<FusedProduct>(kernel, [&](int64_t scratch) {
     desc.epilogue_scratch = scratch;
     return make_matmul(desc, variant);

@@ -33,6 +33,7 @@ constexpr NamedVariant kVariants[] = {
     {"transposed", kProduct, false, [](V& v) { v.transposed = true; }},
     {"depth=1024", kProduct, false, [](V& v) { v.depth = 1024; }},
     {"depth=256", kProduct, false, [](V& v) { v.depth = 256; }},
+    {"epilogue=apart", kProduct, false, [](V& v) { v.epilogue = false; }},
     {"band=all", kProduct, true, [](V& v) { v.band = V::Band::all; }},
     {"band=one", kProduct, true, [](V& v) { v.band = V::Band::one; }},
     {"few=tiles", kProduct, false, [](V& v) { v.few_rows = false; }},
@@ -107,6 +108,7 @@ bool applies(const NamedVariant& v, std::string_view key) {
   const bool fused = std::sscanf(text.c_str(), "product %7[a-z0-9] %c %lldx %lldx%lldx%lld", type, &epilogue, &batch, &m, &n, &k) == 6 && epilogue == '+';
   if (!fused && std::sscanf(text.c_str(), "product %7[a-z0-9] %lldx %lldx%lldx%lld", type, &batch, &m, &n, &k) != 5) return false;
   const KernelVariant variant = variant_of(key, v.name);
+  if (!variant.epilogue) return fused;
   if (variant.transposed) return !fused;
   if (!variant.pairs) return std::string_view(type) == "bf16" && pair_kernels(isa_tier());
   if (!variant.few_rows) return std::min(m, n) <= 16;

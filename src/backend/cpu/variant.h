@@ -25,6 +25,7 @@ struct KernelVariant {
   bool transposed = false;  // the other one of C and its transpose is computed
   bool pairs = true;        // bf16 factors are multiplied in pairs where the processor can
   bool few_rows = true;     // products of few rows have kernels of their own
+  bool epilogue = true;     // a product's epilogue takes its blocks as they are finished; false: after the whole product, from the workspace
   bool ahead = true;        // fused groups prefetch their next block
   bool streams = true;      // large results that are not read soon bypass the cache
 
