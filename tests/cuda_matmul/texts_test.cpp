@@ -36,6 +36,15 @@ TEST_F(CudaMatmulTexts, CompileForEveryChip) {
   for (DType b : {DType::bf16, DType::f32})
     for (KernelText& text : OwnMatmul(make_problem(loops_of(plain(64, 64, 4096)), DType::bf16, b), plain_result, chip, 64, 64).texts())
       jobs.push_back({std::move(text), chip.target()});
+  // Two of them in a list: a matrix, and a row that takes its text.
+  for (const Chip& each : test::all_chips()) {
+    const OwnMatmul square(make_problem(loops_of(plain(64, 64, 4096)), DType::f32, DType::f32), plain_result, each, 64, 64),
+        line(make_problem(loops_of(plain(1, 64, 4096)), DType::f32, DType::f32), plain_result, each, 64, 64);
+    EXPECT_EQ(square.list_key(), line.list_key());
+    EXPECT_FALSE(square.list_key().empty());
+    const OwnMatmulList list({&square, &line});
+    for (const KernelText& text : list.texts()) jobs.push_back({text, each.target()});
+  }
   EXPECT_GE(jobs.size(), 20u);
   compile(jobs);
 }
