@@ -23,7 +23,7 @@ struct SmallGradients {
       outputs.push_back(b.matmul(b.transpose(gradient), x)), outputs.push_back(b.sum(gradient, {&rows_axis, 1}));
     }
   }
-  static constexpr int64_t kRows = 2048;
+  static constexpr int64_t kRows = 512;  // few enough for the cache of the simulated GPU
   Graph graph;
   std::vector<NodeId> inputs, outputs;
 };
@@ -41,7 +41,7 @@ TEST(LaunchLists, SmallGradientsShareLaunches) {
   // Alone, each gradient takes two launches, for parts and their sums. Together, all products take two, and the sums over four equal matrices two.
   EXPECT_EQ(launches_on(without_cache) - launches_on(chip), 4 * 2 + 3 * 2);
   Chip small = chip;  // whose cache does not hold the rows of all layers until the last gradient
-  small.l2_bytes = 2 << 20;
+  small.l2_bytes = 512 << 10;
   EXPECT_GT(launches_on(small), launches_on(chip));
   EXPECT_LT(launches_on(small), launches_on(without_cache));
 }
@@ -110,7 +110,7 @@ TEST_F(LaunchListsOnGpu, EveryGradientHasTheBitsThatItHasAlone) {
 
 // The first sum may not wait for the second one: what it reads is overwritten in between.
 TEST_F(LaunchListsOnGpu, ASumIsNotMovedPastANewState) {
-  constexpr int64_t kRows = 2048;
+  constexpr int64_t kRows = 512;
   Graph graph;
   Builder b(graph);
   const NodeId state = graph.input({DType::f32, {kRows, 32}}, ""), factor = graph.input({DType::f32, {kRows, 32}}, "");
