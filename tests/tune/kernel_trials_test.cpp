@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -24,8 +25,9 @@ class TunedKernels : public TaskTest {
   explicit TunedKernels(const char* task = "cfc") : TaskTest(task) {}
 
   std::unique_ptr<TaskRun> plan(const char* task, const Words& words, RunOptions o = {}) const {
-    o.measure = false;
-    return find_task(task).plan(settings(words), o);
+    const config::Resolved all = settings(words);
+    o.measure = false, o.data = all.get<Words>("data").front();
+    return find_task(task).plan(all, o);
   }
   static StepTrialOptions trial_options(const TaskRun& run) {
     StepTrialOptions o;
@@ -86,9 +88,8 @@ TEST_F(TunedKernels, AreStoredUsedAndResumedBitForBit) {
     const auto planned = plan("cfc", kCircuit);
     EXPECT_EQ(decision(*planned, "kernel choices"), nullptr);
     MeasurementStore own = store();
-    for (const std::string& k : planned->backend->tunable_kernels())
-      for (const KernelCandidate& c : planned->backend->kernel_candidates(k))
-        if (kernel.empty() && c.name == "block/2") kernel = k;
+    for (const KernelSite& site : KernelTrials(*planned->step, trial_options(*planned)).sites())
+      if (kernel.empty() && std::ranges::find(site.variants, "block/2") != site.variants.end()) kernel = site.key;
     ASSERT_FALSE(kernel.empty());
     key = kernel_tuning_key(default_team().size(), kernel);
     keep_choice(own, key,
