@@ -662,7 +662,8 @@ TEST_F(ConvPrograms, KeepChannelsLastBetweenConvolutions) {
       for (size_t i = 0; i < last.size(); ++i)
         difference = std::max(difference, std::abs(double(last[i] - want[i]))), change = std::max(change, std::abs(double(last[i] - first[i])));
       EXPECT_LT(change, 2e-2) << label;
-      EXPECT_LT(difference, bytes ? 0.1 : 2e-2) << label;  // the CPU scales sums of bytes, the GPU weights
+      // The CPU scales sums of bytes, the GPU weights; and it does not round factors to tf32, so other elements are positive.
+      EXPECT_LT(difference, bytes || type == DType::f32 ? 0.1 : 2e-2) << label;
     }
 }
 
