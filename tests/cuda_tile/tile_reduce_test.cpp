@@ -142,6 +142,18 @@ TEST_F(CudaTileRow, FewLongRowsInParts) {
   check_all(jobs);
 }
 
+// A number per row is stored over one that all parts of the row read.
+TEST_F(CudaTileRow, PartsReadARowsNumberBeforeItIsOverwritten) {
+  const int64_t rows = 3, length = 33001;
+  Build b(Form::row, {rows, length}, 1);
+  const int factor = b.load(b.operand(), DType::f32, {1, 0}), top = b.reduce(Op::reduce_max, b.in());
+  b.store(b.op(Op::add, factor, top), {1, 0}, 0, 0);
+  b.out(b.op(Op::add, b.op(Op::mul, b.in(), factor), top));
+  std::vector<Memory> m{{DType::f32, rows}, {DType::f32, rows * length}, {DType::f32, rows * length}, {DType::f32, rows * length}};
+  m[0].fill(1, 1, 2), m[1].fill(2, 5, 9), m[2].fill(3, 1, 2);
+  check(b.g, m, 4e-6);
+}
+
 TEST_F(CudaTileRow, ReadsAtTheIndexOfAReduction) {
   const int64_t rows = 37, cols = 96;
   Build b(Form::row, {rows, cols}, 1);

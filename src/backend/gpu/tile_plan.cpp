@@ -284,14 +284,32 @@ class Planner {
     const int64_t rows = kept_points(g), length = reduced_points(g), most = std::min<int64_t>(ceil_div(kLongRowBlocks, rows), 32);
     const int64_t part = ceil_div(ceil_div(length, most), kLeastPart) * kLeastPart, parts = ceil_div(length, part);
     for (int n : reductions(g)) piece(parts * rows * accumulator_bytes(g, n));  // numbered like the reductions
-    for (int phase = 0; phase <= f.phases; ++phase) {
+    auto launch = [&](const TileGroup& now, int phase, int64_t blocks) {
       TileSchedule s;
-      s.vector = vector_width(g, f, false);
+      s.vector = vector_width(now, f, false);
       s.threads = s.lanes = 256;
       s.part = part, s.phase = phase;
-      TileText text = written(row_text, g, f, s);
-      add(std::move(text), s, phase < f.phases || stores_body(g, f) ? rows * parts : rows, rows, length);
+      TileText text = written(row_text, now, f, s);
+      add(std::move(text), s, blocks, rows, length);
+    };
+    for (int phase = 0; phase < f.phases; ++phase) launch(g, phase, rows * parts);
+    const bool body = stores_body(g, f), apart = body && may_overwrite_kept(g, f);
+    TileGroup within = g, kept = g;
+    if (apart) drop_stores(within, f, false, true), drop_stores(kept, f, true, false);
+    launch(within, f.phases, body ? rows * parts : rows);
+    if (apart) launch(kept, f.phases, rows);
+  }
+
+  // Whether a row's value may be stored over one of its operands, which the blocks of other parts of the row still read.
+  static bool may_overwrite_kept(const TileGroup& g, const TileFacts& f) {
+    auto access_of = [&](const TileNode& n) -> const TileAccess& { return g.accesses[size_t(n.access)]; };
+    for (int s = 0; s < int(g.nodes.size()); ++s) {
+      if (g.nodes[size_t(s)].kind != Kind::store || f.body(s)) continue;
+      const TileAccess& to = access_of(g.nodes[size_t(s)]);
+      for (const TileNode& n : g.nodes)
+        if (n.kind == Kind::load && access_of(n).dtype == to.dtype && access_of(n).offset == to.offset && access_of(n).strides == to.strides) return true;
     }
+    return false;
   }
 
   void column(const TileGroup& g) {
