@@ -18,18 +18,24 @@ namespace {
 
 constexpr size_t kCsvBuffer = size_t(1) << 18, kLongestField = size_t(1) << 16, kMostFields = 100'000;
 
-// The separator that occurs most often in the first line, outside quotes.
+// The separator that occurs most often in the first line, outside quotes. A | may also be part of names: it separates columns if it separates the second line's
+// fields as well, or there is nothing else.
 char find_separator(std::string_view text) {
   constexpr std::string_view kSeparators = "\t;,|";
-  int64_t counts[kSeparators.size()] = {};
+  constexpr size_t kBar = kSeparators.size() - 1;
+  int64_t counts[2][kSeparators.size()] = {};
   bool quoted = false;
-  for (char c : text) {
+  for (size_t i = 0, line = 0; i < text.size() && line < 2; ++i) {
+    const char c = text[i];
     if (c == '"') quoted = !quoted;
-    if (!quoted && (c == '\n' || c == '\r')) break;
-    if (const size_t which = kSeparators.find(c); !quoted && which != kSeparators.npos) ++counts[which];
+    if (quoted) continue;
+    if (const size_t which = kSeparators.find(c); which != kSeparators.npos) ++counts[line][which];
+    if (c == '\n' || c == '\r') line += i > 0 && text[i - 1] != '\n' && text[i - 1] != '\r';  // not after an empty line, nor between \r and \n
   }
-  const auto most = std::max_element(std::begin(counts), std::end(counts));
-  return *most > 0 ? kSeparators[size_t(most - counts)] : ',';
+  auto& first = counts[0];
+  if (counts[1][kBar] == 0 && *std::max_element(first, first + kBar) > 0) first[kBar] = 0;
+  const auto most = std::max_element(std::begin(first), std::end(first));
+  return *most > 0 ? kSeparators[size_t(most - first)] : ',';
 }
 
 }  // namespace
@@ -44,7 +50,7 @@ CsvReader::CsvReader(const std::string& path) : path_(path), buffer_(kCsvBuffer)
   if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))
     fail(ErrorCode::io, "[data] {} is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)", path);
   for (const auto& [begin, what, remedy] : {std::tuple("PK\x03\x04", "an Excel workbook, or another zip file", "export its sheet as CSV (UTF-8)"),
-                                            {"PAR1", "a Parquet file", "write it as CSV"},
+                                            {"PAR1\x15", "a Parquet file", "write it as CSV"},
                                             {"\x1f\x8b", "compressed", "unpack it (gunzip)"}})
     if (head.starts_with(begin)) fail(ErrorCode::io, "[data] {} is {}; {}", path, what, remedy);
   if (head.starts_with("\xef\xbb\xbf")) at_ = 3;

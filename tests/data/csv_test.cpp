@@ -44,6 +44,10 @@ TEST(Csv, ReadsWhatProgramsWrite) {
     EXPECT_EQ(rows_of(text), plain) << text;
   EXPECT_EQ(rows_of("a,b\n\"x,\"\"y\"\"\r\nz\",\n"), (Table{{"a", "b"}, {"x,\"y\"\r\nz", ""}}));
   EXPECT_EQ(rows_of("a|b\n1,5|2\n"), (Table{{"a", "b"}, {"1,5", "2"}}));
+  EXPECT_EQ(rows_of("a, all|b|c\n1|2|3\n"), (Table{{"a, all", "b", "c"}, {"1", "2", "3"}}));
+  EXPECT_EQ(rows_of("a|low,a|high\n1,2\n"), (Table{{"a|low", "a|high"}, {"1", "2"}})) << "| is part of the names";
+  EXPECT_EQ(rows_of("\r\n\r\na;b\r\n1;2\r\n"), (Table{{"a", "b"}, {"1", "2"}}));
+  EXPECT_EQ(rows_of("PAR1,PAR2\n1,2\n"), (Table{{"PAR1", "PAR2"}, {"1", "2"}})) << "a Parquet file begins so too";
   EXPECT_EQ(rows_of("1;2,5\n3;4\n"), (Table{{"1", "2"}, {"1", "2,5"}, {"3", "4"}})) << "no header: columns are numbered";
   EXPECT_EQ(rows_of("a,,b\n1,2,3\n")[0], (std::vector<std::string>{"a", "2", "b"}));
   EXPECT_EQ(rows_of("a\n\n1\n\n\n2\n\n"), (Table{{"a"}, {""}, {"1"}, {""}, {""}, {"2"}})) << "the value of a single column is missing";
@@ -69,7 +73,7 @@ TEST(Csv, ErrorsNameThePlace) {
   EXPECT_TRUE(
       mentions(error("# made by a logger\na,b\n1,2\n"), "t.csv:2: 2 fields, but the first line has 1 (the separator is ','); the first line must name"));
   EXPECT_TRUE(mentions(error("PK\x03\x04 and more"), "an Excel workbook, or another zip file; export its sheet as CSV"));
-  EXPECT_TRUE(mentions(error("PAR1"), "a Parquet file"));
+  EXPECT_TRUE(mentions(error("PAR1\x15\x04"), "a Parquet file"));
   EXPECT_TRUE(mentions(error("\x1f\x8b\x08"), "is compressed; unpack it"));
   EXPECT_TRUE(mentions(error("a,b\n" + std::string(70'000, 'x') + ",1\n"), "t.csv:2: field 1 is longer than"));
   const TempFolder folder;
