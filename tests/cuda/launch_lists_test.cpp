@@ -1,7 +1,10 @@
 // Kernels that share a launch with later ones of the same arithmetic: how many launches are left, and that every result is what it is alone.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "backend/cuda/backend.h"
+#include "backend/kernel_log.h"
 #include "graph/builder.h"
 #include "runtime/executable.h"
 #include "support/cuda_device.h"
@@ -106,6 +109,36 @@ TEST_F(LaunchListsOnGpu, EveryGradientHasTheBitsThatItHasAlone) {
   const auto values = drawn(g.graph, g.inputs);
   const auto together = run(g.graph, g.inputs, g.outputs, values);
   for (size_t o = 0; o < g.outputs.size(); ++o) EXPECT_EQ(run(g.graph, g.inputs, {g.outputs[o]}, values)[0], together[o]) << o;
+}
+
+// By program and kernel, the seconds that a log is told of.
+class KernelTimes final : public KernelLog {
+ public:
+  KernelTimes() { kernel_log = this; }
+  ~KernelTimes() override { kernel_log = nullptr; }
+  void add(const LoggedRun& run) override {
+    for (size_t k = 0; k < run.kernels.size(); ++k) of_kind[run.program->kernels[k].group.kind].push_back(run.kernels[k].end - run.kernels[k].begin);
+  }
+  std::map<Group::Kind, std::vector<double>> of_kind;
+};
+
+// Else a profile would show the first ones at more than any roof, and the last one far below it.
+TEST_F(LaunchListsOnGpu, KernelsOfALaunchShareItsTime) {
+  Graph graph;
+  Builder b(graph);
+  std::vector<NodeId> inputs, outputs;
+  for (int i = 0; i < 3; ++i) {
+    inputs.push_back(graph.input({DType::f32, {512, 32}}, "")), inputs.push_back(graph.input({DType::f32, {512, 32}}, ""));
+    outputs.push_back(b.matmul(b.transpose(inputs[size_t(2 * i)]), inputs.back()));
+  }
+  const auto values = drawn(graph, inputs);
+  run(graph, inputs, outputs, values);
+  KernelTimes times;
+  run(graph, inputs, outputs, values);
+  const std::vector<double>& products = times.of_kind[Group::Kind::matmul];
+  ASSERT_EQ(products.size(), 3u);
+  EXPECT_GT(products[0], 0);
+  for (double seconds : products) EXPECT_NEAR(seconds, products[0], 1e-3 * products[0]);
 }
 
 // The first sum may not wait for the second one: what it reads is overwritten in between.

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/make.h"
 #include "backend/kernel_log.h"
+#include "backend/kernel_work.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -154,7 +155,20 @@ std::vector<float> CudaCode::time_kernels() {
   driver.stream_wait(device_.stream());
   std::vector<float> ms(count);
   for (size_t i = 0; i < count; ++i) driver.event_milliseconds(&ms[i], events[i].get(), events[i + 1].get());
+  share_times(ms);
   return ms;
+}
+
+// Kernels that run in one launch share its time by the bytes that they move. Otherwise the last one would take the time of all, and the others none.
+void CudaCode::share_times(std::vector<float>& ms) const {
+  for (size_t kernel = 0; kernel < ms.size(); ++kernel) {
+    const std::span<const size_t> done = compiled_.done_by(kernel);
+    if (done.size() < 2) continue;
+    double time = 0, bytes = 0;
+    std::vector<double> each;
+    for (size_t i : done) time += double(ms[i]), bytes += each.emplace_back(1 + work_of(program(), program().kernels[i]).bytes);
+    for (size_t i = 0; i < done.size(); ++i) ms[done[i]] = float(time * each[i] / bytes);
+  }
 }
 
 // After each kernel, what it has written is copied to the host.

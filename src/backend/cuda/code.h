@@ -52,6 +52,7 @@ class CudaCode final : public Code {
   void run_logged(KernelLog& log);
   void run_examined(KernelLog& log);
   std::vector<float> time_kernels();  // of one run, in milliseconds
+  void share_times(std::vector<float>& ms) const;
   GraphRun record(const std::function<void(StreamSink&)>& work);
   bool seen_before();
 
