@@ -1,6 +1,7 @@
 // Kernels that share a launch with later ones of the same arithmetic: how many launches are left, and that every result is what it is alone.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "backend/cuda/backend.h"
@@ -158,6 +159,29 @@ TEST_F(LaunchListsOnGpu, ASumIsNotMovedPastANewState) {
   double first = 0;
   for (int64_t r = 0; r < kRows; ++r) first += double(values[0][size_t(32 * r)]);
   EXPECT_NEAR(in_place[1][0], first, 1e-3);
+}
+
+// Nor if its result is read in between.
+TEST_F(LaunchListsOnGpu, ASumIsNotMovedPastItsReader) {
+  constexpr int64_t kRows = 512, kColumns = 32;
+  Graph graph;
+  Builder b(graph);
+  const NodeId x = graph.input({DType::f32, {kRows, kColumns}}, "");
+  const int64_t rows_axis = 0;
+  const NodeId first = b.sum(b.cumsum(x, 1), {&rows_axis, 1}), second = b.sum(b.cumsum(b.add(x, b.cumsum(first, 0)), 1), {&rows_axis, 1});
+  const auto values = drawn(graph, {x});
+  const auto results = run(graph, {x}, {first, second}, values);
+  std::vector<double> sums(kColumns, 0), again(kColumns, 0);
+  for (int64_t r = 0; r < kRows; ++r) {
+    double sum = 0;
+    for (int64_t c = 0; c < kColumns; ++c) sums[size_t(c)] += sum += double(values[0][size_t(kColumns * r + c)]);
+  }
+  double sum = 0, total = 0;
+  for (size_t c = 0; c < size_t(kColumns); ++c) {
+    again[c] = sums[c] + double(kRows) * (total += sum += sums[c]);
+    EXPECT_NEAR(results[0][c], sums[c], 1e-3) << c;
+    EXPECT_NEAR(results[1][c], again[c], 1e-3 * (1 + std::abs(again[c]))) << c;
+  }
 }
 
 }  // namespace
