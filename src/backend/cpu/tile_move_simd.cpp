@@ -297,9 +297,71 @@ HWY_INLINE void transpose_blocks(std::byte* dst, int64_t dst_row, const std::byt
   put(2, hn::InterleaveLower(dd, ab1, ef1)), put(3, hn::InterleaveUpper(dd, ab1, ef1));
 }
 
+#if HWY_TARGET == HWY_AVX3
+// Transposes 4 × 4 elements inside each quarter of four vectors.
+HWY_INLINE void transpose_quarters(const __m512* x, __m512* y) {
+  const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(x[0], x[1])), b = _mm512_castps_pd(_mm512_unpackhi_ps(x[0], x[1]));
+  const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(x[2], x[3])), d = _mm512_castps_pd(_mm512_unpackhi_ps(x[2], x[3]));
+  y[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)), y[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+  y[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)), y[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+}
+
+// Eight rows of n >= 16 elements to columns next to each other. The last sixteen columns overlap those before them.
+void to_columns_of_eight(float* dst, const std::byte* src, int64_t row, int64_t n) {
+  const __m512i low = _mm512_setr_epi32(0, 2, 4, 6, 16, 18, 20, 22, 1, 3, 5, 7, 17, 19, 21, 23), high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  for (int64_t at = 0; at < n; at += 16) {
+    const int64_t first = std::min(at, n - 16);
+    __m512 x[4], y[4], columns[8];
+    for (int r = 0; r < 4; ++r) {
+      const __m512 upper = _mm512_loadu_ps(src + r * row + first * 4), lower = _mm512_loadu_ps(src + (r + 4) * row + first * 4);
+      x[r] = _mm512_permutex2var_ps(upper, low, lower), y[r] = _mm512_permutex2var_ps(upper, high, lower);
+    }
+    transpose_quarters(x, columns), transpose_quarters(y, columns + 4);
+    for (int i = 0; i < 8; ++i) _mm512_storeu_ps(dst + first * 8 + i * 16, columns[i]);
+  }
+}
+// And back.
+void from_columns_of_eight(std::byte* dst, int64_t row, const float* src, int64_t n) {
+  const __m512i upper = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27), lower = _mm512_add_epi32(upper, _mm512_set1_epi32(4));
+  for (int64_t at = 0; at < n; at += 16) {
+    const int64_t first = std::min(at, n - 16);
+    __m512 columns[8], x[4], y[4];
+    for (int i = 0; i < 8; ++i) columns[i] = _mm512_loadu_ps(src + first * 8 + i * 16);
+    transpose_quarters(columns, x), transpose_quarters(columns + 4, y);
+    for (int r = 0; r < 4; ++r) {
+      _mm512_storeu_ps(dst + r * row + first * 4, _mm512_permutex2var_ps(x[r], upper, y[r]));
+      _mm512_storeu_ps(dst + (r + 4) * row + first * 4, _mm512_permutex2var_ps(x[r], lower, y[r]));
+    }
+  }
+}
+// Sixteen columns of n >= 16 elements each, to rows; again the last sixteen rows overlap those before them.
+void transpose_sixteen(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_col, int64_t n) {
+  for (int64_t at = 0; at < n; at += 16) {
+    const int64_t first = std::min(at, n - 16);
+    __m512 y[4][4];  // y[g][k]: in quarter q the elements 4 q + k of four columns
+    for (int g = 0; g < 4; ++g) {
+      __m512 x[4];
+      for (int i = 0; i < 4; ++i) x[i] = _mm512_loadu_ps(src + (4 * g + i) * src_col + first * 4);
+      transpose_quarters(x, y[g]);
+    }
+    for (int k = 0; k < 4; ++k) {
+      const __m512 a = _mm512_shuffle_f32x4(y[0][k], y[1][k], 0x88), b = _mm512_shuffle_f32x4(y[0][k], y[1][k], 0xdd);
+      const __m512 c = _mm512_shuffle_f32x4(y[2][k], y[3][k], 0x88), d = _mm512_shuffle_f32x4(y[2][k], y[3][k], 0xdd);
+      auto put = [&](int q, __m512 v) HWY_ATTR { _mm512_storeu_ps(dst + (first + 4 * q + k) * dst_row, v); };
+      put(0, _mm512_shuffle_f32x4(a, c, 0x88)), put(1, _mm512_shuffle_f32x4(b, d, 0x88));
+      put(2, _mm512_shuffle_f32x4(a, c, 0xdd)), put(3, _mm512_shuffle_f32x4(b, d, 0xdd));
+    }
+  }
+}
+#endif
+
 // Cache lines run along the rows, so each is used completely before the next. The last blocks overlap those before them.
 void load_transposed(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols) {
   if (rows < 4 || cols < 4) return load_strided<DType::f32>(dst, dst_row, src, src_row, src_col, rows, cols);
+#if HWY_TARGET == HWY_AVX3
+  if (cols == 8 && dst_row == 32 && rows >= 16) return to_columns_of_eight(reinterpret_cast<float*>(dst), src, src_col, rows);
+  if (rows == 8 && src_col == 32 && cols >= 16) return from_columns_of_eight(dst, dst_row, reinterpret_cast<const float*>(src), cols);
+#endif
   constexpr int kBlocks = int(std::min<size_t>(4, hn::MaxLanes(hn::ScalableTag<float>()) / 4));
   auto columns = [&](int64_t c, auto blocks) HWY_ATTR {
     for (int64_t r = 0; r < rows; r += 4) {
@@ -309,6 +371,9 @@ void load_transposed(std::byte* dst, int64_t dst_row, const std::byte* src, int6
   };
   constexpr int kHalf = std::min(2, kBlocks);
   int64_t c = 0;
+#if HWY_TARGET == HWY_AVX3
+  for (; rows >= 16 && c + 16 <= cols; c += 16) transpose_sixteen(dst + c * 4, dst_row, src + c * src_col, src_col, rows);
+#endif
   for (; c + 4 * kBlocks <= cols; c += 4 * kBlocks) columns(c, std::integral_constant<int, kBlocks>());
   for (; c + 4 * kHalf <= cols; c += 4 * kHalf) columns(c, std::integral_constant<int, kHalf>());
   for (; c < cols; c += 4) columns(std::min(c, cols - 4), std::integral_constant<int, 1>());
