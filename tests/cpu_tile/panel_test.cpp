@@ -1,5 +1,6 @@
 // Sums over lists, which run with samples in vectors, against the scalar evaluator.
 #include "backend/cpu/panel_kernel.h"
+#include "backend/cpu/panel_plan.h"
 #include "tile_harness.h"
 
 namespace ridge::cpu::tile_test {
@@ -138,6 +139,106 @@ TEST(Panel, LeavesOutEntriesWithoutWeight) {
   for (int64_t i = 0; i < c.m[6].size; ++i) EXPECT_TRUE(std::isfinite(c.m[6].get(i))) << "no entry with a weight reads state 2";
 }
 
+// Sums of f(the target's state) · (a weight · a state at the lane's index), for two states, added to each other after other values.
+struct PairCase {
+  Build b;
+  std::vector<Memory> m;
+  PairCase(int64_t samples, int64_t lanes, int64_t targets, int64_t sources, bool one_factor = true) : b(Form::column, {samples, lanes, targets}, 1) {
+    const Shape weight{0, targets, 1}, own{targets, 0, 1};
+    const int index = b.load(b.operand(), DType::i64, weight);
+    const int u = gathered(b, b.operand(), {sources, 0, 0}, index, sources), v = gathered(b, b.operand(), {sources, 0, 0}, index, sources);
+    const int mine = b.load(b.operand(), DType::f32, own), active = b.op(Op::sigmoid, b.op(Op::mul, mine, b.load(b.operand(), DType::f32, weight)));
+    const int slope = b.op(Op::mul, active, b.op(Op::sub, b.literal(1), active));
+    const int one = b.reduce(Op::reduce_sum, b.op(Op::mul, b.op(Op::mul, u, b.load(b.operand(), DType::f32, weight)), slope));
+    const int two = b.reduce(Op::reduce_sum, b.op(Op::mul, one_factor ? slope : active, b.op(Op::mul, b.load(b.operand(), DType::f32, weight), v)));
+    const int before = b.load(b.operand(), DType::f32, own), last = b.op(Op::add, b.op(Op::add, b.op(Op::add, before, one), mine), two);
+    b.store(b.op(Op::div, last, b.literal(2)), own), b.store(last, own);
+    m = {{DType::i64, lanes * targets},   {DType::f32, samples * sources}, {DType::f32, samples * sources}, {DType::f32, samples * targets},
+         {DType::f32, lanes * targets},   {DType::f32, lanes * targets},   {DType::f32, lanes * targets},   {DType::f32, samples * targets},
+         {DType::f32, samples * targets}, {DType::f32, samples * targets}};
+    for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 51));
+    m[0].fill(97, 0, double(sources));
+  }
+};
+
+TEST(Panel, SumsOfPairs) {
+  for (int64_t samples : {8, 9, 16, 33})
+    for (int64_t lanes : {2, 5, 24})
+      for (int64_t targets : {2, 5, 17, 66})
+        for (bool one_factor : {true, false}) {
+          PairCase c(samples, lanes, targets, targets + 2, one_factor);
+          const std::optional<PanelPlan> plan = plan_panel(c.b.g);
+          ASSERT_TRUE(plan) << to_string(c.b.g);
+          EXPECT_EQ(plan->pairs.size(), one_factor ? 1u : 0u);
+          EXPECT_EQ(plan->totals, 1) << "sums that are only added share a total, whatever is added in between";
+          check(c.b.g, c.m, 2e-6 * double(lanes));
+          if (HasFatalFailure()) return;
+        }
+  PairCase c(16, 9, 7, 8);
+  c.m[0].at<int64_t>(4 * 7 + 3) = 9;
+  EXPECT_TRUE(run(c.b.g, c.m).fault);
+  c.m[5].set(4 * 7 + 3, 0);
+  EXPECT_TRUE(run(c.b.g, c.m).fault) << "one of the two weights counts";
+  c.m[6].set(4 * 7 + 3, 0);
+  EXPECT_FALSE(run(c.b.g, c.m).fault) << "an entry without weights is not read";
+}
+
+// Two sums of one bounded value, whose last entries share a vector with a copy.
+TEST(Panel, TwoSumsOfAValue) {
+  for (Op f : {Op::sigmoid, Op::tanh, Op::exp})
+    for (int64_t lanes : {2, 3, 9})
+      for (int64_t targets : {2, 17}) {
+        const int64_t samples = 11;
+        Build b(Form::column, {samples, lanes, targets}, 1);
+        const Shape weight{0, targets, 1}, own{targets, 0, 1};
+        const int state = b.load(b.operand(), DType::f32, {lanes, 1, 0}), value = b.op(f, b.op(Op::mul, state, b.load(b.operand(), DType::f32, weight)));
+        const int third = b.reduce(Op::reduce_sum, b.op(Op::mul, value, value));
+        const int one = b.reduce(Op::reduce_sum, b.op(Op::mul, value, b.load(b.operand(), DType::f32, weight)));
+        const int two = b.reduce(Op::reduce_sum, b.op(Op::mul, b.load(b.operand(), DType::f32, weight), value));
+        b.store(b.op(Op::div, one, b.op(Op::add, b.op(Op::mul, two, two), b.literal(1))), own), b.store(third, own);
+        std::vector<Memory> m{{DType::f32, samples * lanes}, {DType::f32, lanes * targets},   {DType::f32, lanes * targets},
+                              {DType::f32, lanes * targets}, {DType::f32, samples * targets}, {DType::f32, samples * targets}};
+        for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 61));
+        const std::optional<PanelPlan> plan = plan_panel(b.g);
+        ASSERT_TRUE(plan);
+        EXPECT_EQ(plan->boths.size(), f == Op::exp ? 0u : 1u) << "infinity times a copy's weight of 0 is not a number";
+        check(b.g, m, 2e-6 * double(lanes));
+        if (HasFatalFailure()) return;
+      }
+}
+
+// What weights alone decide is computed once per target and lane, with functions that programs do not have.
+TEST(Panel, ComputesWeightsOnce) {
+  for (bool over_lanes : {true, false})
+    for (int64_t targets : {2, 9, 33}) {
+      const int64_t samples = 24, lanes = 5, sources = 6;
+      Build b(Form::column, over_lanes ? Shape{samples, lanes, targets} : Shape{lanes, samples, targets}, 1);
+      const Shape weight = over_lanes ? Shape{0, targets, 1} : Shape{targets, 0, 1}, out = over_lanes ? Shape{targets, 0, 1} : weight;
+      const int index = b.load(b.operand(), DType::i64, weight);
+      const int state = gathered(b, b.operand(), over_lanes ? Shape{sources, 0, 0} : Shape{0, sources, 0}, index, sources);
+      const int raw = b.load(b.operand(), DType::f32, weight), mask = b.load(b.operand(), DType::f32, weight);
+      const int strength = b.op(Op::mul, b.op(Op::softplus, b.op(Op::add, raw, b.literal(0.25))), mask);
+      const int sum = b.reduce(Op::reduce_sum, b.op(Op::mul, strength, b.op(Op::tanh, b.op(Op::mul, state, strength))));
+      const int bias = b.load(b.operand(), DType::f32, over_lanes ? Shape{0, 0, 1} : weight);
+      b.store(b.op(Op::mul, sum, b.op(Op::softplus, bias)), out);
+      std::vector<Memory> m{{DType::i64, lanes * targets},
+                            {DType::f32, samples * sources},
+                            {DType::f32, lanes * targets},
+                            {DType::f32, lanes * targets},
+                            {DType::f32, over_lanes ? targets : lanes * targets},
+                            {DType::f32, (over_lanes ? samples : lanes) * targets}};
+      for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 71));
+      m[0].fill(96, 0, double(sources));
+      for (int64_t i = 0; i < lanes * targets; i += 3) m[3].set(i, 0);
+      const std::optional<PanelPlan> plan = plan_panel(b.g);
+      ASSERT_TRUE(plan) << to_string(b.g);
+      EXPECT_EQ(plan->computed.size(), 8u);  // raw, 0.25, their sum, softplus, mask, product; bias, its softplus
+      EXPECT_EQ(std::ranges::count(plan->main, PanelCode::mul, &PanelInstr::code), 1);
+      check(b.g, m, 1e-5);
+      if (HasFatalFailure()) return;
+    }
+}
+
 // Random values of gathered states, states of the target and weights, some read again much later, some of the form v (1 - v); sums of them and of their
 // products, some of which are only added to each other.
 struct RandomCase {
@@ -172,7 +273,21 @@ struct RandomCase {
       }
     }
     for (size_t i = 0; i < 1 + pick(6); ++i) sums.push_back(b.reduce(Op::reduce_sum, pick(2) ? b.op(Op::mul, any(), any()) : any()));
+    auto new_weight = [&] {
+      memory(DType::f32, lanes * targets);
+      return b.load(b.operand(), DType::f32, weight);
+    };
+    // Sums of a value times picked states with weights, and sums of a bounded value times weights.
+    const int factor = any(), bounded = b.op(Op::tanh, any());
+    for (size_t i = 0, n = pick(3) ? pick(4) : 0; i < n; ++i)
+      sums.push_back(b.reduce(Op::reduce_sum, b.op(Op::mul, factor, b.op(Op::mul, new_weight(), values[1 + i % 2]))));
+    for (size_t i = 0, n = pick(3) ? pick(4) : 0; i < n; ++i) sums.push_back(b.reduce(Op::reduce_sum, b.op(Op::mul, new_weight(), bounded)));
     for (size_t i = 0; i < pick(5); ++i) sums.push_back(b.op(Op::add, sums[pick(sums.size())], sums[pick(sums.size())]));
+    if (pick(2)) {  // all of them, and another value in between
+      int all = sums[0];
+      for (size_t i = 1; i < sums.size(); ++i) all = b.op(Op::add, i == 2 ? b.op(Op::add, b.literal(0.75), all) : all, sums[i]);
+      sums.push_back(b.op(Op::mul, all, b.literal(0.25)));
+    }
     for (size_t i = 0; i < 1 + pick(3); ++i) {
       const int sum = sums[sums.size() - 1 - pick(sums.size())];
       b.store(pick(2) ? sum : b.op(Op::tanh, b.op(Op::mul, sum, b.literal(0.125))), over_lanes ? state(targets, 1) : weight);
@@ -182,16 +297,19 @@ struct RandomCase {
 };
 
 TEST(Panel, RandomPrograms) {
-  int run_as_panels = 0;
+  int run_as_panels = 0, pairs = 0, boths = 0;
   for (uint32_t seed = 1; seed <= 1000; ++seed) {
     const bool over_lanes = seed % 2;
     RandomCase c(seed, over_lanes, over_lanes ? 8 + seed % 13 : 8 * (1 + seed % 5), 2 + seed % 11, 2 + seed % 7, 3 + seed % 9);
-    if (!runs_as_panel(c.b.g)) continue;
-    ++run_as_panels;
+    const std::optional<PanelPlan> plan = plan_panel(c.b.g);
+    if (!plan) continue;
+    ++run_as_panels, pairs += !plan->pairs.empty(), boths += !plan->boths.empty();
     check(c.b.g, c.m, 2e-5);
     ASSERT_FALSE(HasFatalFailure() || HasNonfatalFailure()) << "seed " << seed;
   }
   EXPECT_GT(run_as_panels, 500);
+  EXPECT_GT(pairs, 20);
+  EXPECT_GT(boths, 50);
 }
 
 TEST(Panel, RefusesOtherForms) {

@@ -25,9 +25,17 @@ class PanelKernel : public Kernel {
   int64_t scratch_bytes() const override { return scratch_; }
   int64_t tasks_once(std::span<const char> fixed) const override {
     auto is_fixed = [&](int access) { return access < 0 || fixed[size_t(operand_[size_t(access)])]; };
-    auto list_is_fixed = [&](const PanelLeaf& leaf) { return is_fixed(leaf.source == Source::weight ? leaf.access : -1) && is_fixed(leaf.index_access); };
+    auto list_is_fixed = [&](const PanelLeaf& leaf) {
+      if (leaf.source == Source::pair && !std::ranges::all_of(p_.pairs[size_t(leaf.number)].weights, is_fixed)) return false;
+      if (leaf.source == Source::both)
+        for (const PanelLeaf& weight : p_.boths[size_t(leaf.number)].weights)
+          if (!is_fixed(weight.access) || !is_fixed(weight.index_access)) return false;
+      return is_fixed(leaf.source == Source::weight ? leaf.access : -1) && is_fixed(leaf.index_access);
+    };
     for (size_t i = 0; i < p_.leaves.size(); ++i)
       if (is_listed(i) && !list_is_fixed(p_.leaves[i])) return 0;
+    for (const PanelPlan::Computed& c : p_.computed)
+      if (!is_fixed(c.access)) return 0;
     for (const PanelPlan::Zero& z : p_.zeros)
       if (z.rule == PanelPlan::Zero::Rule::weight && !list_is_fixed(z.leaf)) return 0;
     return 1;
@@ -57,7 +65,13 @@ class PanelKernel : public Kernel {
   std::byte* address(const Bound& b, const Worker& w, int access) const {
     return w.at<std::byte>(b.operands[size_t(operand_[size_t(access)])]) + offset_[size_t(access)];
   }
-  bool is_literal(const PanelLeaf& leaf) const { return leaf.source == Source::literal; }
+  // Where a weight or an output is, and its bytes from one target or lane to the next.
+  std::byte* weight(const PanelLeaf& leaf, const Bound& b, const Worker& w) const {
+    return leaf.computed < 0 ? address(b, w, leaf.access) : w.at<std::byte>(b.workspace) + computed_at(leaf);
+  }
+  int64_t computed_at(const PanelLeaf& leaf) const { return computed_at_ + int64_t(leaf.computed) * p_.targets * p_.lanes * 4; }
+  int64_t by_target(const PanelLeaf& leaf) const { return leaf.computed < 0 ? stride(leaf.access, p_.target_axis) * 4 : p_.lanes * 4; }
+  int64_t by_lane(const PanelLeaf& leaf) const { return leaf.computed < 0 ? stride(leaf.access, p_.lane_axis) * 4 : 4; }
   std::byte* literal(const PanelLeaf& leaf) const { return reinterpret_cast<std::byte*>(const_cast<float*>(&p_.literals[size_t(leaf.number)])); }
 
   // How instructions read operands whose vectors are u apart.
@@ -74,6 +88,9 @@ class PanelKernel : public Kernel {
     }
   }
 
+  static bool has_slot(PanelCode code) {
+    return has_operand(code) || code == PanelCode::sum_pair || code == PanelCode::sum_both || code == PanelCode::store || code == PanelCode::store_first;
+  }
   int64_t steps_bytes() const { return int64_t(std::max(p_.main.size(), p_.after.size()) * sizeof(PanelStep)); }
   // Runs the last program for n vectors: first in parts of kPanelUnits, then of fewer. at(i): where vector i is.
   template <class F>
@@ -106,7 +123,7 @@ class PanelKernel : public Kernel {
   };
   List list_of(const PanelLeaf& leaf, const Bound& b, const Worker& w) const {
     List list;
-    if (leaf.source == Source::weight) list = {address(b, w, leaf.access), stride(leaf.access, p_.target_axis) * 4, stride(leaf.access, p_.lane_axis) * 4};
+    if (leaf.source == Source::weight) list = {weight(leaf, b, w), by_target(leaf), by_lane(leaf)};
     if (leaf.index_access < 0) return list;
     list.index = reinterpret_cast<const int64_t*>(address(b, w, leaf.index_access));
     list.index_n = stride(leaf.index_access, p_.target_axis), list.index_l = stride(leaf.index_access, p_.lane_axis);
@@ -114,56 +131,69 @@ class PanelKernel : public Kernel {
     return list;
   }
 
-  // Whether weights make all results of an entry 0. The lists and flags are in scratch.
+  // Whether weights make all results of an entry 0. The lists, and flags by step and lane, are in scratch.
   class ZeroTest {
    public:
-    ZeroTest(const PanelKernel& k, const Bound& b, const Worker& w, int64_t at)
-        : p_(k.p_), fault_(w.fault), lists_(reinterpret_cast<List*>(w.scratch + at)), zero_(w.scratch + at + int64_t(p_.zeros.size() * sizeof(List))) {
+    ZeroTest(const PanelKernel& k, const Bound& b, const Worker& w)
+        : p_(k.p_),
+          fault_(w.fault),
+          lists_(reinterpret_cast<List*>(w.scratch + k.zero_test_at_)),
+          zero_(reinterpret_cast<char*>(lists_ + p_.zeros.size())),
+          all_(zero_ + int64_t(p_.zeros.size()) * p_.lanes) {
       for (size_t i = 0; i < p_.zeros.size(); ++i)
         if (p_.zeros[i].rule == PanelPlan::Zero::Rule::weight) lists_[i] = k.list_of(p_.zeros[i].leaf, b, w);
     }
-    bool operator()(int64_t target, int64_t lane) {
-      if (p_.zero_results.empty()) return false;
-      auto zero = [&](int step) { return zero_[step] != std::byte{}; };
+    static int64_t bytes(const PanelPlan& p) { return int64_t(p.zeros.size() * sizeof(List)) + int64_t(p.zeros.size() + 1) * p.lanes; }
+    // By lane of a target
+    const char* operator()(int64_t target) {
+      const int64_t lanes = p_.lanes;
+      std::memset(all_, !p_.zero_results.empty(), size_t(lanes));
+      if (p_.zero_results.empty()) return all_;
       for (size_t i = 0; i < p_.zeros.size(); ++i) {
         const PanelPlan::Zero& z = p_.zeros[i];
-        bool is = false;
-        switch (z.rule) {
-          case PanelPlan::Zero::Rule::weight: is = lists_[i].number(target, lane, fault_) == 0; break;
-          case PanelPlan::Zero::Rule::same: is = zero(z.a); break;
-          case PanelPlan::Zero::Rule::either: is = zero(z.a) || zero(z.b); break;
-          case PanelPlan::Zero::Rule::both: is = zero(z.a) && zero(z.b); break;
-        }
-        zero_[i] = std::byte(is);
+        char* const is = at(int(i));
+        const char *const a = at(std::max(z.a, 0)), *const b = at(std::max(z.b, 0));
+        for (int64_t l = 0; l < lanes && z.rule == PanelPlan::Zero::Rule::weight; ++l) is[l] = lists_[i].number(target, l, fault_) == 0;
+        for (int64_t l = 0; l < lanes && z.rule == PanelPlan::Zero::Rule::same; ++l) is[l] = a[l];
+        for (int64_t l = 0; l < lanes && z.rule == PanelPlan::Zero::Rule::either; ++l) is[l] = a[l] | b[l];
+        for (int64_t l = 0; l < lanes && z.rule == PanelPlan::Zero::Rule::both; ++l) is[l] = a[l] & b[l];
       }
-      return std::all_of(p_.zero_results.begin(), p_.zero_results.end(), zero);
+      for (int result : p_.zero_results) {
+        const char* const is = at(result);
+        for (int64_t l = 0; l < lanes; ++l) all_[l] &= is[l];
+      }
+      return all_;
     }
 
    private:
+    char* at(int step) const { return zero_ + step * p_.lanes; }
+
     const PanelPlan& p_;
     Fault* fault_;
     List* lists_;
-    std::byte* zero_;
+    char *zero_, *all_;
   };
   // Entries are packed: those that count, target by target, in the order in which they are read, each list's numbers, or places of states, by themselves.
   // Rows of states are `row` bytes apart. With sums by vector, `together` entries of a target share a vector, and each vector lists where its sums are; so
   // vectors of several targets are computed at a time.
-  void plan_lists(int64_t row) { plan_lists(1, row, false); }
-  void plan_lists_by_vector(int64_t together, int64_t row) { plan_lists(together, row, true); }
-  void plan_lists(int64_t together, int64_t row, bool by_vector) {
-    together_ = together, row_ = row;
+  void plan_lists(int64_t row) { plan_lists(1, row, 0, false); }
+  void plan_lists_by_vector(int64_t together, int64_t row, int64_t pair_row) { plan_lists(together, row, pair_row, true); }
+  void plan_lists(int64_t together, int64_t row, int64_t pair_row, bool by_vector) {
+    together_ = together, row_ = row, pair_row_ = pair_row;
     const int64_t most = most_entries();
+    computed_at_ = in_workspace(int64_t(p_.computed.size()) * p_.targets * p_.lanes * 4);
     counts_at_ = in_workspace((p_.targets + 1) * 4), entries_at_ = in_workspace(p_.targets * p_.lanes * 4);
     if (by_vector) into_at_ = in_workspace(most / together * 4);
-    zero_test_at_ = in_scratch(int64_t(p_.zeros.size() * (sizeof(List) + 1))), lists_at_ = in_scratch(int64_t(p_.leaves.size() * sizeof(To)));
+    zero_test_at_ = in_scratch(ZeroTest::bytes(p_)), order_at_ = in_scratch(most * int64_t(sizeof(Entry)));
     std::vector<char> in_main(p_.leaves.size(), 0);
-    for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] |= has_operand(in.code);
+    for (const PanelInstr& in : p_.main) in_main[size_t(in.slot)] |= has_slot(in.code);
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
       const PanelLeaf& leaf = p_.leaves[i];
       const bool by_target = by_vector && is_by_target(leaf);
-      const bool listed =
-          in_main[i] && (leaf.source == Source::weight || (leaf.source == Source::state && (leaf.index_access >= 0 || leaf.by_lane || by_target)));
-      packed_at_.push_back(listed ? in_workspace(most * 4) : -1);
+      const bool listed = in_main[i] && (leaf.source == Source::weight || leaf.source == Source::pair || leaf.source == Source::both ||
+                                         (leaf.source == Source::state && (leaf.index_access >= 0 || leaf.by_lane || by_target)));
+      packed_at_.push_back(listed ? in_workspace(most * 4) : -1),
+          numbers_at_.push_back(leaf.source == Source::pair || leaf.source == Source::both ? in_workspace(most * 8) : -1);
     }
   }
   // A state with a row for each target, which its entries share.
@@ -174,6 +204,8 @@ class PanelKernel : public Kernel {
     const int64_t vectors = p_.targets * ((p_.lanes + together_ - 1) / together_);
     return (vectors + kPanelUnits - 1) / kPanelUnits * kPanelUnits * together_;
   }
+  // Vectors, of which two totals may share one.
+  int64_t sums_of_target() const { return p_.totals - (together_ > 1 ? int64_t(p_.boths.size()) : 0); }
   bool is_listed(size_t leaf) const { return packed_at_[leaf] >= 0; }
   bool is_listed_state(size_t leaf) const { return is_listed(leaf) && p_.leaves[leaf].source == Source::state; }
   void add_pack_task(const Bound* b, std::vector<Task>& tasks) const {
@@ -190,12 +222,12 @@ class PanelKernel : public Kernel {
   const TileHandlers& h_;
   std::vector<int> operand_;
   std::vector<int64_t> offset_;
+  std::vector<int64_t> packed_at_, numbers_at_;  // lists in the workspace, by leaf; -1: none
 
  private:
-  struct To {
-    List list;
-    bool picks, by_target;
-    std::byte* p;
+  struct Entry {
+    int32_t target, lane;
+    bool copy;  // of the entry before it, because a vector has another place
   };
 
   static void pack(const void* args, int64_t, int64_t, Worker& w) {
@@ -203,56 +235,102 @@ class PanelKernel : public Kernel {
     b.kernel->pack(b, w);
   }
   void pack(const Bound& b, const Worker& w) const {
-    std::byte* const base = w.at<std::byte>(b.workspace);
-    int32_t* const counts = reinterpret_cast<int32_t*>(base + counts_at_);
-    To* const all = reinterpret_cast<To*>(w.scratch + lists_at_);
-    size_t packed = 0;
-    for (size_t i = 0; i < p_.leaves.size(); ++i)
-      if (is_listed(i)) all[packed++] = {list_of(p_.leaves[i], b, w), is_listed_state(i), !p_.leaves[i].by_lane, base + packed_at_[i]};
-    const std::span<To> lists(all, packed);
-    int32_t* const entries = reinterpret_cast<int32_t*>(base + entries_at_);
-    ZeroTest is_zero(*this, b, w, zero_test_at_);
-    for (int64_t n = 0; n < p_.targets; ++n) {
-      counts[n] = 0;
-      for (int64_t lane = 0; lane < p_.lanes; ++lane)
-        if (!is_zero(n, lane)) entries[n * p_.lanes + counts[n]++] = int32_t(lane);
-    }
-    auto add = [&](int64_t n, int64_t i) {
-      const int64_t lane = entries[n * p_.lanes + i];
-      for (To& to : lists) {
-        const int64_t row = to.list.index ? to.list.picked(n, lane, w.fault) : to.by_target ? n : lane;
-        const int32_t offset = int32_t(row * row_);
-        const float number = to.picks ? 0 : to.list.number(n, lane, w.fault);
-        std::memcpy(to.p, to.picks ? static_cast<const void*>(&offset) : &number, 4);
-        to.p += 4;
+    compute(b, w);
+    const std::span<const Entry> order = put_in_order(b, w);
+    auto fill = [&](std::byte* to, size_t step, const auto& value) {
+      for (const Entry& e : order) {
+        const auto x = value(e.target, e.lane);
+        std::memcpy(to, &x, 4), to += step;
       }
     };
+    auto clear_copies = [&](std::byte* to, size_t step) {
+      for (size_t i = 0; i < order.size(); ++i)
+        if (order[i].copy) std::memset(to + i * step, 0, 4);
+    };
+    auto fill_numbers = [&](std::byte* to, size_t step, const PanelLeaf& leaf) {
+      const List list = list_of(leaf, b, w);
+      fill(to, step, [&](int64_t n, int64_t lane) { return list.number(n, lane, w.fault); });
+    };
+    for (size_t i = 0; i < p_.leaves.size(); ++i) {
+      const PanelLeaf& leaf = p_.leaves[i];
+      if (!is_listed(i)) continue;
+      std::byte* const to = packed(i, b, w);
+      const int32_t row = int32_t(leaf.source == Source::pair ? pair_row_ : row_);
+      if (leaf.source == Source::weight)
+        fill_numbers(to, 4, leaf);
+      else if (leaf.source == Source::both)
+        for (int k = 0; k < 2; ++k) {
+          std::byte* const numbers = w.at<std::byte>(b.workspace) + numbers_at_[i] + k * 4;
+          fill_numbers(numbers, 8, p_.boths[size_t(leaf.number)].weights[k]), clear_copies(numbers, 8);
+        }
+      else if (leaf.index_access >= 0)
+        fill(to, 4, [&, list = list_of(leaf, b, w)](int64_t n, int64_t lane) { return int32_t(list.picked(n, lane, w.fault)) * row; });
+      else
+        fill(to, 4, [&](int64_t n, int64_t lane) { return int32_t(leaf.by_lane ? lane : n) * row; });
+      for (int k = 0; k < 2 && leaf.source == Source::pair; ++k)
+        fill_numbers(w.at<std::byte>(b.workspace) + numbers_at_[i] + k * 4, 8, {Source::weight, p_.pairs[size_t(leaf.number)].weights[k]});
+    }
+  }
+  void compute(const Bound& b, const Worker& w) const {
+    const int64_t points = p_.targets * p_.lanes;
+    float* const values = reinterpret_cast<float*>(w.at<std::byte>(b.workspace) + computed_at_);
+    for (size_t i = 0; i < p_.computed.size(); ++i) {
+      const PanelPlan::Computed& c = p_.computed[i];
+      float* const to = values + int64_t(i) * points;
+      if (c.access >= 0) {
+        h_.load_strided[int(DType::f32)](reinterpret_cast<std::byte*>(to), p_.lanes * 4, address(b, w, c.access), stride(c.access, p_.target_axis) * 4,
+                                         stride(c.access, p_.lane_axis) * 4, p_.targets, p_.lanes);
+      } else if (c.in[0] < 0) {
+        std::fill_n(to, points, c.number);
+      } else {
+        TileSlot slots[4] = {{reinterpret_cast<std::byte*>(to), 0}};
+        for (size_t k = 0; k < c.in.size(); ++k) slots[k + 1].p = c.in[k] < 0 ? nullptr : reinterpret_cast<std::byte*>(values + c.in[k] * points);
+        const TileInstr instr{.d = 0, .a = 1, .b = 2, .c = 3, .shape = kBlock};
+        h_.op[int(c.op)][int(TileReg::f32)][0](instr, {.slots = slots}, 1, points);
+      }
+    }
+  }
+  // Finds the entries that count, and the order in which lists have them: in scratch.
+  std::span<const Entry> put_in_order(const Bound& b, const Worker& w) const {
+    std::byte* const base = w.at<std::byte>(b.workspace);
+    int32_t* const counts = reinterpret_cast<int32_t*>(base + counts_at_);
+    int32_t* const entries = reinterpret_cast<int32_t*>(base + entries_at_);
+    ZeroTest is_zero(*this, b, w);
+    for (int64_t n = 0; n < p_.targets; ++n) {
+      const char* const zero = is_zero(n);
+      counts[n] = 0;
+      for (int64_t lane = 0; lane < p_.lanes; ++lane)
+        if (!zero[lane]) entries[n * p_.lanes + counts[n]++] = int32_t(lane);
+    }
+    Entry *const order = reinterpret_cast<Entry*>(w.scratch + order_at_), *end = order;
+    auto add = [&](int64_t n, int64_t i, bool copy = false) { *end++ = {int32_t(n), entries[n * p_.lanes + i], copy}; };
     if (into_at_ < 0) {
       for (int64_t n = 0; n < p_.targets; ++n)
         for (int64_t i = 0; i < counts[n]; ++i) add(n, i);
-      return;
+      return {order, end};
     }
     // Vectors of several targets take turns, so that additions do not wait for each other.
     int32_t* const into = reinterpret_cast<int32_t*>(base + into_at_);
     int64_t vectors = 0, last = -1;
     for (int64_t first = 0; first < p_.targets; first += kPanelUnits) {
-      const int64_t end = std::min(first + kPanelUnits, p_.targets), most = *std::max_element(counts + first, counts + end);
+      const int64_t stop = std::min(first + kPanelUnits, p_.targets), most = *std::max_element(counts + first, counts + stop);
       for (int64_t i = 0; i < most; i += together_)
-        for (int64_t n = first; n < end; ++n) {
+        for (int64_t n = first; n < stop; ++n) {
           if (i >= counts[n]) continue;
-          for (int64_t k = 0; k < together_; ++k) add(n, std::min<int64_t>(i + k, counts[n] - 1));
-          into[vectors++] = int32_t((n * kPanelSums + (i + together_ > counts[n])) * p_.totals * row_), last = n;
+          for (int64_t k = 0; k < together_; ++k) add(n, std::min<int64_t>(i + k, counts[n] - 1), i + k >= counts[n]);
+          into[vectors++] = int32_t((n * kPanelSums + (i + together_ > counts[n])) * sums_of_target() * row_), last = n;
         }
     }
     for (; vectors % kPanelUnits; ++vectors) {  // fills the last call; nothing reads its sums
       for (int64_t k = 0; k < together_; ++k) add(last, 0);
-      into[vectors] = int32_t(p_.targets * kPanelSums * p_.totals * row_);
+      into[vectors] = int32_t(p_.targets * kPanelSums * sums_of_target() * row_);
     }
     counts[p_.targets] = int32_t(vectors);
+    return {order, end};
   }
 
-  int64_t scratch_ = 0, workspace_ = 0, together_ = 1, row_ = 0, counts_at_ = 0, entries_at_ = 0, into_at_ = -1, zero_test_at_ = 0, lists_at_ = 0;
-  std::vector<int64_t> packed_at_;
+  int64_t scratch_ = 0, workspace_ = 0, together_ = 1, row_ = 0, pair_row_ = 0, computed_at_ = 0, counts_at_ = 0, entries_at_ = 0, into_at_ = -1,
+          zero_test_at_ = 0, order_at_ = 0;
   std::vector<std::unique_ptr<Bound>> bound_;
 };
 
@@ -262,18 +340,22 @@ class LanePanel final : public PanelKernel {
  public:
   LanePanel(const TileGroup& group, PanelPlan plan) : PanelKernel(group, std::move(plan)), wide_(h_.panel_lanes), width_(wide_.handlers.width) {
     const int64_t vector = width_ * 4, wide = vector * wide_.lanes;
-    plan_lists_by_vector(wide_.lanes, wide);
-    slots_at_ = in_scratch(2 * int64_t(p_.leaves.size()) * int64_t(sizeof(PanelSlot)));
-    sums_at_ = in_scratch(p_.totals * (p_.targets + 1) * kPanelSums * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
+    plan_lists_by_vector(wide_.lanes, wide, 2 * vector);
+    bases_at_ = in_scratch(bases_bytes());
+    sums_at_ = in_scratch(sums_of_target() * (p_.targets + 1) * kPanelSums * wide), totals_at_ = in_scratch(p_.totals * p_.targets * vector);
     temps_at_ = in_scratch(p_.temps * kPanelUnits * wide), steps_at_ = in_scratch(steps_bytes());
     std::vector<char> in_main(p_.states.size(), 0);
     for (const PanelInstr& in : p_.main)
       if (const PanelLeaf& leaf = p_.leaves[size_t(in.slot)]; has_operand(in.code) && leaf.source == Source::state) in_main[size_t(leaf.number)] = 1;
+    in_main_.assign(in_main.begin(), in_main.end());
+    for (const PanelPlan::Pair& pair : p_.pairs)
+      for (int s : pair.states) in_main_[size_t(s)] = true;
     for (size_t i = 0; i < p_.states.size(); ++i) {
       const PanelPlan::State& s = p_.states[i];
       state_at_.push_back(in_place(s.access, s.stride) ? -1 : in_scratch(s.rows * vector));
       spread_at_.push_back(wide_.spread && in_main[i] ? in_scratch(s.rows * wide) : -1);
     }
+    for (const PanelPlan::Pair& pair : p_.pairs) pair_at_.push_back(in_scratch(p_.states[size_t(pair.states[0])].rows * 2 * vector));
     for (size_t i = 0; i < p_.outputs.size(); ++i) output_at_.push_back(in_scratch(p_.targets * vector));
 
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
@@ -282,21 +364,31 @@ class LanePanel final : public PanelKernel {
       switch (leaf.source) {
         case Source::weight:
           main.l = main.u = wide_.lanes * 4;
-          after.n = after.u = stride(leaf.access, p_.target_axis) * 4;
+          after.n = after.u = by_target(leaf);
           break;
         case Source::state:
           if (stride(leaf.access, p_.target_axis) != 0) after.n = after.u = vector;
           break;
+        case Source::pair:
+        case Source::both:
         case Source::literal: break;
         case Source::temp: main.u = wide, after.u = vector; break;
-        case Source::total: after.n = after.u = p_.totals * vector; break;
+        case Source::total:
         case Source::output: after.n = after.u = vector; break;
       }
       main_slots_.push_back(main), after_slots_.push_back(after);
     }
     choose_kinds(p_.main, main_slots_, wide), choose_kinds(p_.after, after_slots_, vector);
-    for (PanelInstr& in : p_.main)
+    for (PanelInstr& in : p_.main) {
+      if (wide_.lanes > 1) in.sum = in.code == PanelCode::sum_both ? in.sum / 2 : std::max(0, in.sum - int(p_.boths.size()));
       if (has_operand(in.code) && is_listed_state(size_t(in.slot))) in.kind = is_by_target(p_.leaves[size_t(in.slot)]) ? PanelKind::own : PanelKind::picked;
+    }
+    for (const PanelInstr& in : p_.after)
+      if (const PanelLeaf& leaf = p_.leaves[size_t(in.slot)]; has_slot(in.code) && leaf.source == Source::weight && leaf.computed < 0)
+        weights_after_.push_back(leaf.access);
+    int64_t at_once = kPanelUnits;
+    while (at_once * wide_.lanes > p_.targets) at_once /= 2;
+    part_ = at_once * wide_.lanes, main_ = make_main(), after_ = make_after(at_once);
   }
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
@@ -313,11 +405,52 @@ class LanePanel final : public PanelKernel {
   }
   void sum(const Bound& b, int64_t unit, Worker& w) const {
     const int64_t first = unit * width_, live = std::min<int64_t>(width_, p_.samples - first), vector = width_ * 4, wide = vector * wide_.lanes;
-    for (int access : p_.outputs)  // which are seldom in the cache, but for those of a block
-      for (int64_t s = first; s < first + live && stride(access, p_.target_axis) == 1; ++s)
-        for (int64_t at = 0; at < p_.targets * 4; at += 64) __builtin_prefetch(address(b, w, access) + s * stride(access, p_.sample_axis) * 4 + at, 1);
+    // Outputs, and states that are read after the sums, are seldom in the cache, but for those of a block.
+    for (int access : p_.outputs)
+      if (stride(access, p_.target_axis) == 1)
+        prefetch<1>(address(b, w, access) + first * stride(access, p_.sample_axis) * 4, stride(access, p_.sample_axis) * 4, live);
+    for (size_t i = 0; i < p_.states.size(); ++i)
+      if (const int access = p_.states[i].access; !in_main_[i] && state_at_[i] >= 0 && p_.states[i].stride == 1)
+        prefetch<0>(address(b, w, access) + first * stride(access, p_.sample_axis) * 4, stride(access, p_.sample_axis) * 4, live);
+    bring_states(true, first, live, b, w);
+    for (size_t i = 0; i < p_.pairs.size(); ++i) {
+      const auto [u, v] = p_.pairs[i].states;
+      auto columns = [&](int s) { return reinterpret_cast<const float*>(state(size_t(s), first, b, w)); };
+      wide_.join(columns(u), columns(v), reinterpret_cast<float*>(w.scratch + pair_at_[i]), p_.states[size_t(u)].rows);
+    }
+    std::byte* const* const bases = find_bases(first, b, w);
+    float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
+    std::memset(sums, 0, size_t(sums_of_target() * p_.targets * kPanelSums * wide));
+    PanelStep* const steps = reinterpret_cast<PanelStep*>(w.scratch + steps_at_);
+    main_.copy(steps, bases);
+    PanelPlace place{.sums = sums, .into = into(b, w)};
+    for (const int64_t vectors = counts(b, w)[p_.targets]; place.lane < vectors; place.lane += kPanelUnits) wide_.handlers.run(steps, place);
+    wide_.fold(sums, reinterpret_cast<float*>(w.scratch + totals_at_), p_.targets, p_.totals, int64_t(p_.boths.size()));
+    bring_states(false, first, live, b, w);
+    // The last part overlaps the one before: nothing that it reads has been written yet.
+    after_.copy(steps, bases);
+    for (int64_t n = 0; n < p_.targets; n += part_) wide_.after.run(steps, {.target = std::min(n, p_.targets - part_)});
+    for (size_t i = 0; i < p_.outputs.size(); ++i) {
+      if (output(i, b, w) != w.scratch + output_at_[i]) continue;
+      const int64_t step = stride(p_.outputs[i], p_.sample_axis) * 4, row = stride(p_.outputs[i], p_.target_axis) * 4;
+      bring(address(b, w, p_.outputs[i]) + first * step, step, row, w.scratch + output_at_[i], 4, vector, p_.targets, live);
+    }
+  }
+
+  template <int kWrite>
+  void prefetch(const std::byte* p, int64_t row, int64_t rows) const {
+    int64_t bytes = p_.targets * 4;
+    if (row == bytes) bytes *= rows, rows = 1;
+    for (int64_t r = 0; r < rows; ++r, p += row)
+      for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at, kWrite);
+  }
+
+  // Those that the sums read, or the others.
+  void bring_states(bool for_sums, int64_t first, int64_t live, const Bound& b, const Worker& w) const {
+    const int64_t vector = width_ * 4;
     for (size_t i = 0; i < p_.states.size(); ++i) {
       const PanelPlan::State& s = p_.states[i];
+      if (in_main_[i] != for_sums) continue;
       std::byte* const to = state(i, first, b, w);
       if (state_at_[i] >= 0) {
         const int64_t step = stride(s.access, p_.sample_axis) * 4;
@@ -325,24 +458,6 @@ class LanePanel final : public PanelKernel {
         bring(to, 4, vector, address(b, w, s.access) + first * step, step, s.stride * 4, s.rows, live);
       }
       if (spread_at_[i] >= 0) wide_.spread(reinterpret_cast<const float*>(to), reinterpret_cast<float*>(w.scratch + spread_at_[i]), s.rows);
-    }
-    PanelSlot* const slots = make_slots(first, b, w);
-    float* const sums = reinterpret_cast<float*>(w.scratch + sums_at_);
-    std::memset(sums, 0, size_t(p_.totals * p_.targets * kPanelSums * wide));
-    PanelStep* const steps = reinterpret_cast<PanelStep*>(w.scratch + steps_at_);
-    wide_.handlers.make_ready(p_.main, slots, kPanelUnits, steps);
-    PanelPlace place{.sums = sums, .into = into(b, w)};
-    for (const int64_t vectors = counts(b, w)[p_.targets]; place.lane < vectors; place.lane += kPanelUnits) wide_.handlers.run(steps, place);
-    wide_.fold(sums, reinterpret_cast<float*>(w.scratch + totals_at_), p_.targets, p_.totals);
-    // The last part overlaps the one before: nothing that it reads has been written yet.
-    int64_t part = kPanelUnits;
-    while (part > p_.targets) part /= 2;
-    h_.panel_after.make_ready(p_.after, slots + p_.leaves.size(), part, steps);
-    for (int64_t n = 0; n < p_.targets; n += part) h_.panel_after.run(steps, {.target = std::min(n, p_.targets - part)});
-    for (size_t i = 0; i < p_.outputs.size(); ++i) {
-      if (output(i, b, w) != w.scratch + output_at_[i]) continue;
-      const int64_t step = stride(p_.outputs[i], p_.sample_axis) * 4, row = stride(p_.outputs[i], p_.target_axis) * 4;
-      bring(address(b, w, p_.outputs[i]) + first * step, step, row, w.scratch + output_at_[i], 4, vector, p_.targets, live);
     }
   }
 
@@ -372,38 +487,107 @@ class LanePanel final : public PanelKernel {
     }
   }
 
-  // The slots of both programs, in scratch.
-  PanelSlot* make_slots(int64_t first, const Bound& b, const Worker& w) const {
-    PanelSlot* const main = reinterpret_cast<PanelSlot*>(w.scratch + slots_at_);
-    PanelSlot* const after = main + p_.leaves.size();
-    std::copy(main_slots_.begin(), main_slots_.end(), main), std::copy(after_slots_.begin(), after_slots_.end(), after);
-    const int64_t vector = width_ * 4;
-    for (size_t i = 0; i < p_.leaves.size(); ++i) {
-      const PanelLeaf& leaf = p_.leaves[i];
-      switch (leaf.source) {
-        case Source::weight:
-          if (is_listed(i)) main[i].p = packed(i, b, w);
-          if (leaf.index_access < 0) after[i].p = address(b, w, leaf.access);
-          break;
-        case Source::state:
-          after[i].p = state(size_t(leaf.number), first, b, w);
-          main[i].p = spread_at_[size_t(leaf.number)] >= 0 ? w.scratch + spread_at_[size_t(leaf.number)] : after[i].p;
-          if (is_listed(i)) main[i].offsets = reinterpret_cast<const int32_t*>(packed(i, b, w));
-          break;
-        case Source::literal: main[i].p = after[i].p = literal(leaf); break;
-        case Source::temp: main[i].p = after[i].p = w.scratch + temps_at_ + leaf.number * kPanelUnits * vector * wide_.lanes; break;
-        case Source::total: after[i].p = w.scratch + totals_at_ + leaf.number * vector; break;
-        case Source::output: after[i].p = output(size_t(leaf.number), b, w); break;
+  // A program with the places of its operands: steps are copied from here, and their pointers set to an offset from what is only known when they run.
+  struct Ready {
+    struct Pointer {
+      int32_t at, base;  // bytes from the first step
+      int64_t offset;
+    };
+    std::vector<PanelStep> steps;
+    std::vector<Pointer> pointers;
+
+    void copy(PanelStep* to, std::byte* const* bases) const {
+      std::memcpy(to, steps.data(), steps.size() * sizeof(PanelStep));
+      for (const Pointer& p : pointers) {
+        std::byte* const value = bases[p.base] + p.offset;
+        std::memcpy(reinterpret_cast<std::byte*>(to) + p.at, &value, sizeof(value));
       }
     }
-    return main;
+  };
+  // Bases: the scratch, the workspace, then states, outputs and accesses.
+  int32_t base_of_state(int i) const { return 2 + i; }
+  int32_t base_of_output(int i) const { return base_of_state(int(p_.states.size())) + i; }
+  int32_t base_of_access(int i) const { return base_of_output(int(p_.outputs.size())) + i; }
+  int64_t bases_bytes() const { return (base_of_access(int(operand_.size()))) * int64_t(sizeof(std::byte*)); }
+
+  Ready make_main() const {
+    Ready ready;
+    ready.steps.resize(p_.main.size());
+    wide_.handlers.make_ready(p_.main, main_slots_.data(), kPanelUnits, ready.steps.data());
+    for (size_t k = 0; k < p_.main.size(); ++k) {
+      const PanelInstr& in = p_.main[k];
+      const PanelLeaf& leaf = p_.leaves[size_t(in.slot)];
+      if (!has_slot(in.code)) continue;
+      switch (leaf.source) {
+        case Source::weight: add(ready, k, &PanelSlot::p, kWorkspace, packed_at_[size_t(in.slot)]); break;
+        case Source::state:
+          if (const int64_t twice = spread_at_[size_t(leaf.number)]; twice >= 0)
+            add(ready, k, &PanelSlot::p, kScratch, twice);
+          else
+            add(ready, k, &PanelSlot::p, base_of_state(leaf.number), 0);
+          if (is_listed(size_t(in.slot))) add(ready, k, &PanelSlot::offsets, kWorkspace, packed_at_[size_t(in.slot)]);
+          break;
+        case Source::pair:
+          add(ready, k, &PanelSlot::p, kScratch, pair_at_[size_t(leaf.number)]);
+          add(ready, k, &PanelSlot::offsets, kWorkspace, packed_at_[size_t(in.slot)]);
+          add(ready, k, &PanelSlot::numbers, kWorkspace, numbers_at_[size_t(in.slot)]);
+          break;
+        case Source::both: add(ready, k, &PanelSlot::numbers, kWorkspace, numbers_at_[size_t(in.slot)]); break;
+        default: add_common(ready, k, leaf); break;
+      }
+    }
+    return ready;
+  }
+  Ready make_after(int64_t vectors) const {
+    Ready ready;
+    ready.steps.resize(p_.after.size());
+    wide_.after.make_ready(p_.after, after_slots_.data(), vectors, ready.steps.data());
+    for (size_t k = 0; k < p_.after.size(); ++k) {
+      const PanelLeaf& leaf = p_.leaves[size_t(p_.after[k].slot)];
+      if (!has_slot(p_.after[k].code)) continue;
+      switch (leaf.source) {
+        case Source::weight:
+          if (leaf.computed >= 0)
+            add(ready, k, &PanelSlot::p, kWorkspace, computed_at(leaf));
+          else
+            add(ready, k, &PanelSlot::p, base_of_access(leaf.access), 0);
+          break;
+        case Source::state: add(ready, k, &PanelSlot::p, base_of_state(leaf.number), 0); break;
+        case Source::total: add(ready, k, &PanelSlot::p, kScratch, totals_at_ + leaf.number * p_.targets * width_ * 4); break;
+        case Source::output: add(ready, k, &PanelSlot::p, base_of_output(leaf.number), 0); break;
+        default: add_common(ready, k, leaf); break;
+      }
+    }
+    return ready;
+  }
+  static constexpr int32_t kScratch = 0, kWorkspace = 1;
+  void add_common(Ready& ready, size_t step, const PanelLeaf& leaf) const {
+    if (leaf.source == Source::literal) ready.steps[step].slot.p = literal(leaf);
+    if (leaf.source == Source::temp) add(ready, step, &PanelSlot::p, kScratch, temps_at_ + leaf.number * kPanelUnits * width_ * 4 * wide_.lanes);
+  }
+  template <class T>
+  static void add(Ready& ready, size_t step, T PanelSlot::*field, int32_t base, int64_t offset) {
+    const auto* const from = reinterpret_cast<const std::byte*>(ready.steps.data());
+    ready.pointers.push_back({int32_t(reinterpret_cast<const std::byte*>(&(ready.steps[step].slot.*field)) - from), base, offset});
+  }
+  std::byte** find_bases(int64_t first, const Bound& b, const Worker& w) const {
+    std::byte** const bases = reinterpret_cast<std::byte**>(w.scratch + bases_at_);
+    bases[kScratch] = w.scratch, bases[kWorkspace] = b.workspace ? w.at<std::byte>(b.workspace) : nullptr;
+    for (size_t i = 0; i < p_.states.size(); ++i) bases[base_of_state(int(i))] = state(i, first, b, w);
+    for (size_t i = 0; i < p_.outputs.size(); ++i) bases[base_of_output(int(i))] = output(i, b, w);
+    for (int access : weights_after_) bases[base_of_access(access)] = address(b, w, access);
+    return bases;
   }
 
   PanelLanes wide_;
   int64_t width_;
+  std::vector<bool> in_main_;  // states that the sums read
   std::vector<PanelSlot> main_slots_, after_slots_;
-  std::vector<int64_t> state_at_, spread_at_, output_at_;  // in scratch; -1: in place, not needed
-  int64_t slots_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0, steps_at_ = 0;
+  std::vector<int64_t> state_at_, spread_at_, pair_at_, output_at_;  // in scratch; -1: in place, not needed
+  std::vector<int> weights_after_;                                   // accesses
+  Ready main_, after_;
+  int64_t part_ = 1;  // targets that the program after the sums computes at a time
+  int64_t bases_at_ = 0, sums_at_ = 0, totals_at_ = 0, temps_at_ = 0, steps_at_ = 0;
 };
 
 // Sums over the samples for each entry: consecutive samples are in a vector. A unit has the samples of some chunks and the entries of some targets. It brings a
@@ -437,13 +621,14 @@ class SamplePanel final : public PanelKernel {
           main.u = vector;
           if (!is_listed(i) && stride(leaf.access, p_.target_axis) != 0) main.n = pitch_;
           break;
+        case Source::pair:
+        case Source::both:
         case Source::literal: break;
         case Source::temp: main.u = after.u = vector; break;
         case Source::total: after.l = p_.totals * 4; break;
         case Source::output: break;
       }
-      if (leaf.source == Source::weight || leaf.source == Source::output)
-        after.n = stride(leaf.access, p_.target_axis) * 4, after.l = stride(leaf.access, p_.lane_axis) * 4;
+      if (leaf.source == Source::weight || leaf.source == Source::output) after.n = by_target(leaf), after.l = by_lane(leaf);
       if (leaf.source != Source::temp) after.u = after.l;
       main_slots_.push_back(main), after_slots_.push_back(after);
     }
@@ -535,11 +720,13 @@ class SamplePanel final : public PanelKernel {
     for (size_t i = 0; i < p_.leaves.size(); ++i) {
       const PanelLeaf& leaf = p_.leaves[i];
       switch (leaf.source) {
-        case Source::weight: slots[i].p = main && is_listed(i) ? packed(i, b, w) : address(b, w, leaf.access); break;
+        case Source::weight: slots[i].p = main && is_listed(i) ? packed(i, b, w) : weight(leaf, b, w); break;
         case Source::state:
           slots[i].p = w.scratch + state_at_[size_t(leaf.number)];
           if (main && is_listed(i)) slots[i].offsets = reinterpret_cast<const int32_t*>(packed(i, b, w));
           break;
+        case Source::pair:
+        case Source::both: break;
         case Source::literal: slots[i].p = literal(leaf); break;
         case Source::temp: slots[i].p = w.scratch + temps_at_ + leaf.number * kPanelUnits * width_ * 4; break;
         case Source::total: slots[i].p = w.scratch + ended_at_ + leaf.number * 4; break;

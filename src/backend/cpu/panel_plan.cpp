@@ -54,15 +54,14 @@ class PanelPlanner {
     return op == Op::add ? PanelCode::add : op == Op::mul ? PanelCode::mul : op == Op::sub ? PanelCode::sub_from : PanelCode::div_into;
   }
 
-  // Supported nodes only, one phase of sums, and a gathered state or an elementary function.
+  // Supported nodes only, and one phase of sums.
   bool analyse() {
     late_.assign(size_t(nodes()), false), uses_.assign(size_t(nodes()), 0);
-    bool sums = false, worth = false;
+    bool sums = false;
     for (int n = 0; n < nodes(); ++n) {
       const TileNode& x = node(n);
       for (int in : x.in)
         if (in >= 0) late_[size_t(n)] = late_[size_t(n)] || late_[size_t(in)] || node(in).kind == Kind::reduce, ++uses_[size_t(in)];
-      PanelCode code;
       switch (x.kind) {
         case Kind::literal: break;
         case Kind::load: {
@@ -70,7 +69,6 @@ class PanelPlanner {
           if (access.gather >= 0) {
             const TileNode& index = node(access.gather);
             if (index.kind != Kind::load || index.dtype != DType::i64 || g_.accesses[size_t(index.access)].gather >= 0 || x.dtype != DType::f32) return false;
-            worth = true;
           } else if (x.dtype != DType::f32 && x.dtype != DType::i64) {
             return false;
           }
@@ -78,8 +76,7 @@ class PanelPlanner {
           break;
         }
         case Kind::elementwise:
-          if (x.dtype != DType::f32 || !code_of(x.op, code)) return false;
-          worth |= !late_[size_t(n)] && (x.op == Op::exp || x.op == Op::tanh || x.op == Op::sigmoid);
+          if (x.dtype != DType::f32 || x.op == Op::cast) return false;
           for (int in : x.in)
             if (in >= 0 && node(in).dtype != DType::f32) return false;
           break;
@@ -94,7 +91,7 @@ class PanelPlanner {
         default: return false;
       }
     }
-    return sums && worth;
+    return sums;
   }
 
   // Tries the roles of the axes.
@@ -107,17 +104,30 @@ class PanelPlanner {
     if (p_.samples < 8 || p_.lanes < 2 || p_.targets < 2 || (sums_samples && p_.samples % 8)) return false;
     leaf_.assign(size_t(nodes()), -1), temp_.assign(size_t(nodes()), -1), total_.assign(size_t(nodes()), -1), states_.clear();
     std::vector<bool> main(size_t(nodes()), false), after(size_t(nodes()), false);
+    computed_.assign(size_t(nodes()), kNotComputed);
+    bool worth = false;  // a gathered state, or an elementary function of an entry
     for (int n = nodes() - 1; n >= 0; --n) {
       const TileNode& x = node(n);
       if (x.kind == Kind::reduce) main[size_t(x.in[0])] = true;
       if (x.kind == Kind::store) after[size_t(x.in[0])] = true;
       if (x.kind == Kind::reduce) continue;
+      PanelCode code = PanelCode::load;
+      if (x.kind == Kind::elementwise && (main[size_t(n)] || after[size_t(n)])) {
+        const bool has_code = code_of(x.op, code);
+        if ((main[size_t(n)] || !has_code) && depends_on_weights(n)) {
+          computed_[size_t(n)] = kComputed;
+          continue;
+        }
+        if (!has_code) return false;
+      }
+      worth |= main[size_t(n)] && (is_picked_state(n) || code == PanelCode::exp || code == PanelCode::tanh || code == PanelCode::sigmoid);
       for (int in : x.in)
         if (in >= 0) {
           if (main[size_t(n)]) main[size_t(in)] = true;
           if (after[size_t(n)]) after[size_t(in)] = true;
         }
     }
+    if (!worth) return false;
     const int summed = sums_samples ? sample : lane;
     for (int n = 0; n < nodes(); ++n) {
       const TileNode& x = node(n);
@@ -142,7 +152,7 @@ class PanelPlanner {
         if (along + by_lane > 1 && !has_columns(x.access)) return false;
       }
     }
-    number_totals();
+    number_totals(), find_pairs(), find_boths();
     emit(main, false), emit(after, true);
     // Lists hold places as 32-bit numbers of bytes, and a unit holds samples of all states.
     int64_t rows = p_.targets * p_.totals;
@@ -150,6 +160,27 @@ class PanelPlanner {
     if (rows > kMostRows) return false;
     find_zeros();
     return true;
+  }
+
+  // Whether it is arithmetic with weights and numbers only.
+  bool depends_on_weights(int n) const {
+    const TileNode& x = node(n);
+    if (x.kind == Kind::literal) return true;
+    if (x.kind == Kind::load) return x.dtype == DType::f32 && g_.accesses[size_t(x.access)].gather < 0 && stride(x.access, p_.sample_axis) == 0;
+    return x.kind == Kind::elementwise && std::ranges::all_of(x.in, [&](int in) { return in < 0 || depends_on_weights(in); });
+  }
+  bool is_computed(int n) const { return computed_[size_t(n)] != kNotComputed; }
+  // The number of its value in the plan.
+  int compute(int n) {
+    if (computed_[size_t(n)] >= 0) return computed_[size_t(n)];
+    const TileNode& x = node(n);
+    PanelPlan::Computed value{x.op, {-1, -1, -1}, x.kind == Kind::load ? x.access : -1, x.kind == Kind::literal ? float(x.value) : 0};
+    for (size_t i = 0; i < x.in.size() && x.kind == Kind::elementwise; ++i)
+      if (x.in[i] >= 0) value.in[i] = compute(x.in[i]);
+    p_.computed.push_back(value);
+    const int number = int(p_.computed.size()) - 1;
+    if (is_computed(n)) computed_[size_t(n)] = number;
+    return number;
   }
 
   // Whether its samples are next to each other, so that it is read as it is.
@@ -162,14 +193,141 @@ class PanelPlanner {
       const TileNode& x = node(n);
       if (x.kind == Kind::reduce || (x.kind == Kind::elementwise && x.op == Op::add && only_added(x.in[0]) && only_added(x.in[1]))) total_[size_t(n)] = kShared;
     }
+    same_as_.assign(size_t(nodes()), -1), leader_.assign(size_t(nodes()), -1);
+    for (int n = nodes() - 1; n >= 0; --n)
+      if (is_late_sum(n)) share_total(n);
     for (int n = nodes() - 1; n >= 0; --n) {
       int& total = total_[size_t(n)];
-      if (total == kShared) total = p_.totals++;
+      if (const int leader = leader_[size_t(n)]; total == kShared && leader >= 0) {
+        int& shared = total_[size_t(leader)];
+        if (shared == kShared) shared = p_.totals++;
+        total = shared;
+      } else if (total == kShared) {
+        total = p_.totals++;
+      }
       if (total >= 0 && node(n).kind == Kind::elementwise)
         for (int in : {node(n).in[0], node(n).in[1]}) total_[size_t(in)] = total;
     }
   }
+  // An addition of sums and other values, which nothing but an addition reads unless it is the last one.
+  bool is_late_sum(int n) const {
+    return n >= 0 && node(n).kind == Kind::elementwise && node(n).op == Op::add && late_[size_t(n)] && total_[size_t(n)] != kShared;
+  }
+  // Sums that are added one after another, with other values in between, share a total too: it takes the place of the first one.
+  void share_total(int last) {
+    int leader = -1;
+    std::vector<int> left{last};
+    while (!left.empty()) {
+      const int n = left.back();
+      left.pop_back();
+      for (int i : {0, 1}) {
+        const int in = node(n).in[i];
+        if (uses_[size_t(in)] != 1 || leader_[size_t(in)] >= 0) continue;
+        if (is_late_sum(in)) left.push_back(in);
+        if (total_[size_t(in)] != kShared) continue;
+        if (leader < 0)
+          leader = in;
+        else
+          same_as_[size_t(n)] = node(n).in[1 - i];
+        leader_[size_t(in)] = leader;
+      }
+    }
+  }
+  int value_of(int n) const {
+    while (n >= 0 && same_as_[size_t(n)] >= 0) n = same_as_[size_t(n)];
+    return n;
+  }
   bool is_total(int n) const { return total_[size_t(n)] >= 0; }
+
+  // Sums of x · (a · u) and x · (b · v) that are only added, where a and b are weights, and u and v states that are picked by the same index, become a sum of
+  // x · (a · u + b · v).
+  void find_pairs() {
+    pair_.assign(size_t(nodes()), kNoPair);
+    if (p_.sums_samples) return;
+    struct Candidate {
+      int sum, factor, product, state, weight;
+    };
+    std::vector<Candidate> found;
+    for (int n = 0; n < nodes(); ++n) {
+      if (node(n).kind != Kind::reduce || !fused(node(n).in[0])) continue;
+      const TileNode& product = node(node(n).in[0]);
+      for (int i : {0, 1}) {
+        const int picked = product.in[i];
+        if (node(picked).kind != Kind::elementwise || node(picked).op != Op::mul || uses_[size_t(picked)] != 1) continue;
+        for (int k : {0, 1}) {
+          const int state = node(picked).in[k], weight = node(picked).in[1 - k];
+          if (!is_picked_state(state) || node(weight).kind != Kind::load || g_.accesses[size_t(node(weight).access)].gather >= 0) continue;
+          if (stride(node(weight).access, p_.sample_axis) != 0) continue;
+          const Candidate c{n, product.in[1 - i], picked, state, weight};
+          auto other =
+              std::find_if(found.begin(), found.end(), [&](const Candidate& o) { return can_pair(o.sum, o.factor, o.state, c.sum, c.factor, c.state); });
+          if (other == found.end()) {
+            found.push_back(c);
+          } else {
+            pair_[size_t(other->sum)] = int(p_.pairs.size()), pair_[size_t(n)] = pair_[size_t(c.product)] = pair_[size_t(other->product)] = kInPair;
+            p_.pairs.push_back({{node(other->weight).access, node(weight).access}, {node(other->state).access, node(state).access}});
+            found.erase(other);
+          }
+          i = k = 2;
+        }
+      }
+    }
+  }
+  // Two sums of x times a weight run together. Where two lanes share a vector, the second may be a copy of the first with weights 0, so x must be finite.
+  void find_boths() {
+    both_.assign(size_t(nodes()), kNoPair);
+    if (p_.sums_samples) return;
+    std::vector<int> sums_of(size_t(p_.totals), 0), place(size_t(p_.totals), -1);
+    for (int n = 0; n < nodes(); ++n)
+      if (node(n).kind == Kind::reduce) ++sums_of[size_t(total_[size_t(n)])];
+    struct Candidate {
+      int sum, factor, weight;
+    };
+    std::vector<Candidate> found;
+    for (int n = 0; n < nodes(); ++n) {
+      if (node(n).kind != Kind::reduce || pair_[size_t(n)] != kNoPair || !fused(node(n).in[0]) || sums_of[size_t(total_[size_t(n)])] != 1) continue;
+      const TileNode& product = node(node(n).in[0]);
+      const int i = is_weight(product.in[1]) ? 1 : 0;
+      const Candidate c{n, product.in[1 - i], product.in[i]};
+      if (!is_weight(c.weight) || node(c.factor).kind != Kind::elementwise || (node(c.factor).op != Op::sigmoid && node(c.factor).op != Op::tanh)) continue;
+      const auto other = std::find_if(found.begin(), found.end(), [&](const Candidate& o) { return o.factor == c.factor; });
+      if (other == found.end()) {
+        found.push_back(c);
+        continue;
+      }
+      const int number = int(p_.boths.size());
+      place[size_t(total_[size_t(other->sum)])] = 2 * number, place[size_t(total_[size_t(n)])] = 2 * number + 1;
+      both_[size_t(other->sum)] = number, both_[size_t(n)] = kInPair;
+      p_.boths.push_back({{weight_leaf(other->weight), weight_leaf(c.weight)}});
+      found.erase(other);
+    }
+    int next = 2 * int(p_.boths.size());
+    for (int& to : place)
+      if (to < 0) to = next++;
+    for (int& total : total_)
+      if (total >= 0) total = place[size_t(total)];
+  }
+  bool is_weight(int n) const {
+    if (is_computed(n)) return true;
+    return node(n).kind == Kind::load && node(n).dtype == DType::f32 && stride(node(n).access, p_.sample_axis) == 0;
+  }
+  PanelLeaf weight_leaf(int n) {
+    PanelLeaf leaf;
+    if (is_computed(n)) {
+      leaf.computed = compute(n);
+      return leaf;
+    }
+    const TileAccess& access = g_.accesses[size_t(node(n).access)];
+    return {PanelLeaf::Source::weight, node(n).access, 0, access.gather >= 0 ? node(access.gather).access : -1, access.gather_size, access.gather_stride};
+  }
+
+  bool can_pair(int a, int a_factor, int a_state, int b, int b_factor, int b_state) const {
+    const TileAccess &u = g_.accesses[size_t(node(a_state).access)], &v = g_.accesses[size_t(node(b_state).access)];
+    return a != b && total_[size_t(a)] == total_[size_t(b)] && a_factor == b_factor && u.gather == v.gather && u.gather_size == v.gather_size;
+  }
+  bool is_picked_state(int n) const {
+    return node(n).kind == Kind::load && g_.accesses[size_t(node(n).access)].gather >= 0 && stride(node(n).access, p_.sample_axis) != 0;
+  }
 
   // A value that some weight can make 0 becomes a step. Entries are left out only if no result needs them.
   void find_zeros() {
@@ -200,6 +358,24 @@ class PanelPlanner {
       p_.zero_results.push_back(a);
     }
     if (!all) p_.zero_results.clear();
+    keep_needed_zeros();
+  }
+  // Leaves out the steps that no result needs.
+  void keep_needed_zeros() {
+    std::vector<int> number(p_.zeros.size(), -1);
+    for (int result : p_.zero_results) number[size_t(result)] = 0;
+    for (size_t i = p_.zeros.size(); i-- > 0;)
+      for (int in : {p_.zeros[i].a, p_.zeros[i].b})
+        if (number[i] == 0 && in >= 0) number[size_t(in)] = 0;
+    std::vector<PanelPlan::Zero> kept;
+    for (size_t i = 0; i < p_.zeros.size(); ++i) {
+      if (number[i] < 0) continue;
+      number[i] = int(kept.size()), kept.push_back(p_.zeros[i]);
+      for (int* in : {&kept.back().a, &kept.back().b})
+        if (*in >= 0) *in = number[size_t(*in)];
+    }
+    for (int& result : p_.zero_results) result = number[size_t(result)];
+    p_.zeros = std::move(kept);
   }
 
   int add_leaf(const PanelLeaf& leaf) {
@@ -214,6 +390,9 @@ class PanelPlanner {
     if (is_total(n)) {
       if (p_.sums_samples) kind = PanelKind::number;
       if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::total, -1, total_[size_t(n)]});
+    } else if (is_computed(n)) {
+      kind = PanelKind::number;
+      if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf(weight_leaf(n));
     } else if (x.kind == Kind::literal) {
       kind = PanelKind::number;
       if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::literal, -1, int(p_.literals.size())}), p_.literals.push_back(float(x.value));
@@ -224,7 +403,7 @@ class PanelPlanner {
       kind = state ? PanelKind::vector : PanelKind::number;
       if (leaf_[size_t(n)] < 0) {
         if (!state) {
-          leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::weight, x.access, 0, index, access.gather_size, access.gather_stride});
+          leaf_[size_t(n)] = add_leaf(weight_leaf(n));
         } else {
           const bool by_lane = stride(x.access, p_.lane_axis) != 0;
           const int64_t rows = access.gather >= 0 ? access.gather_size : by_lane ? p_.lanes : stride(x.access, p_.target_axis) ? p_.targets : 1;
@@ -241,6 +420,18 @@ class PanelPlanner {
     return leaf_[size_t(n)];
   }
 
+  int factor_of_pair(int product) const {
+    const TileNode& x = node(product);
+    return pair_[size_t(x.in[0])] == kInPair ? x.in[1] : x.in[0];
+  }
+  int pair_leaf(int number) {
+    PanelPlan::Pair& pair = p_.pairs[size_t(number)];
+    const TileAccess& picked = g_.accesses[size_t(pair.states[0])];
+    const PanelLeaf leaf{PanelLeaf::Source::pair, pair.states[0], number, node(picked.gather).access, picked.gather_size};
+    for (int& state : pair.states) state = state_number(state, picked.gather_size);
+    return add_leaf(leaf);
+  }
+
   // Gathered and direct reads of one tensor share its transposed copy.
   int state_number(int access, int64_t rows) {
     const TileAccess& a = g_.accesses[size_t(access)];
@@ -255,7 +446,9 @@ class PanelPlanner {
   std::vector<int> in_order(const std::vector<bool>& needed) const {
     std::vector<int> left, order;
     for (int n = 0; n < nodes(); ++n)
-      if (node(n).kind == Kind::reduce || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !fused(n) && !in_slope(n))) left.push_back(n);
+      if (pair_[size_t(n)] != kInPair && both_[size_t(n)] != kInPair &&
+          (node(n).kind == Kind::reduce || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !is_computed(n) && !fused(n) && !in_slope(n))))
+        left.push_back(n);
     std::vector<int> when(size_t(nodes()), -1);
     for (int n : left) when[size_t(n)] = kNotYet;
     while (!left.empty()) {
@@ -281,7 +474,9 @@ class PanelPlanner {
     std::vector<int> order;
     if (!late) order = in_order(needed);
     for (int n = 0; late && n < nodes(); ++n)
-      if (node(n).kind == Kind::store || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !is_total(n) && !in_slope(n))) order.push_back(n);
+      if (node(n).kind == Kind::store ||
+          (node(n).kind == Kind::elementwise && needed[size_t(n)] && !is_computed(n) && !is_total(n) && same_as_[size_t(n)] < 0 && !in_slope(n)))
+        order.push_back(n);
     temp_.assign(size_t(nodes()), -1), free_.clear();
     std::vector<int> reads(size_t(nodes()), 0);
     std::vector<PanelInstr>& out = late ? p_.after : p_.main;
@@ -291,7 +486,7 @@ class PanelPlanner {
         if (pass == 1) out.push_back({code, kind, slot, sum});
       };
       auto read = [&](PanelCode code, int n, int sum = 0) {
-        const bool temp = node(n).kind == Kind::elementwise && !is_total(n);
+        const bool temp = node(n).kind == Kind::elementwise && !is_total(n) && !is_computed(n);
         if (pass == 0) {
           reads[size_t(n)] += temp;
           return;
@@ -312,10 +507,15 @@ class PanelPlanner {
       };
       for (int n : order) {
         const TileNode& x = node(n);
-        const int a = x.in[0], b = x.in[1];
+        const int a = value_of(x.in[0]), b = value_of(x.in[1]);
         if (x.kind == Kind::reduce) {
           const int sum = total_[size_t(n)];
-          if (fused(a))
+          if (const int pair = pair_[size_t(n)]; pair >= 0)
+            bring(factor_of_pair(a)), write(PanelCode::sum_pair, PanelKind::vector, pass == 1 ? pair_leaf(pair) : 0, sum);
+          else if (const int number = both_[size_t(n)]; number >= 0)
+            bring(is_weight(node(a).in[1]) ? node(a).in[0] : node(a).in[1]),
+                write(PanelCode::sum_both, PanelKind::vector, pass == 1 ? add_leaf({PanelLeaf::Source::both, -1, number}) : 0, sum);
+          else if (fused(a))
             both(PanelCode::sum_product, PanelCode::sum_product, node(a).in[0], node(a).in[1], sum);
           else
             bring(a), write(PanelCode::sum, PanelKind::vector, 0, sum);
@@ -328,7 +528,7 @@ class PanelPlanner {
           PanelCode code = PanelCode::load;
           code_of(x.op, code);
           if (const int value = slope_of(n); value >= 0)
-            bring(value), write(PanelCode::slope);
+            bring(value_of(value)), write(PanelCode::slope);
           else if (b < 0)
             bring(a), write(code);
           else
@@ -364,7 +564,9 @@ class PanelPlanner {
   }
 
   // A product that is only summed.
-  bool fused(int n) const { return node(n).kind == Kind::elementwise && node(n).op == Op::mul && uses_[size_t(n)] == 1 && only_summed(n) && slope_of(n) < 0; }
+  bool fused(int n) const {
+    return !is_computed(n) && node(n).kind == Kind::elementwise && node(n).op == Op::mul && uses_[size_t(n)] == 1 && only_summed(n) && slope_of(n) < 0;
+  }
   bool only_summed(int n) const {
     for (int m = n + 1; m < nodes(); ++m)
       for (int in : node(m).in)
@@ -374,11 +576,14 @@ class PanelPlanner {
 
   static constexpr int64_t kMostRows = 50'000;
   static constexpr int kShared = -2, kNotYet = std::numeric_limits<int>::max();
+  static constexpr int kNotComputed = -2, kComputed = -1;  // else the number of its value
+  static constexpr int kNoPair = -1, kInPair = -2;         // else the number of the pair that a sum adds
 
   const TileGroup& g_;
   PanelPlan p_;
   std::vector<bool> late_;  // depends on a sum
-  std::vector<int> uses_, leaf_, temp_, free_, total_;
+  std::vector<int> uses_, leaf_, temp_, free_, total_, pair_, both_, computed_;
+  std::vector<int> same_as_, leader_;  // the value that an addition leaves as it is; the sum whose total has a sum, too
   std::map<std::tuple<int, int64_t, int64_t, int64_t>, int> states_;
 };
 

@@ -26,6 +26,8 @@ enum class PanelCode : uint8_t {
   sigmoid,
   slope,
   sum,
+  sum_pair,
+  sum_both,
   store,
   store_first,
   end
@@ -38,6 +40,8 @@ enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, 
 inline constexpr int kPanelCodes = int(PanelCode::end) + 1, kPanelKinds = int(PanelKind::row) + 1;
 
 // An instruction changes the current value x (slope: to x · (1 - x)), or stores it, or adds it (times the operand) to sum number `sum`. The last one is `end`.
+// A pair is a · u + b · v, of two numbers of a lane and of two states that it picks with one index; sum_pair adds x times the pair.
+// sum_both adds x times two numbers of a lane to two sums: this one and the next.
 struct PanelInstr {
   PanelCode code = PanelCode::load;
   PanelKind kind = PanelKind::vector;
@@ -50,6 +54,7 @@ struct PanelSlot {
   std::byte* p = nullptr;
   int64_t n = 0, l = 0, u = 0;
   const int32_t* offsets = nullptr;  // by lane, of a listed operand
+  const float* numbers = nullptr;    // by lane two, of a pair or of sum_both
 };
 
 // An instruction with its operand's place, ready to run.
@@ -82,12 +87,16 @@ struct PanelHandlers {
 // Sums of a target by vector: of whole vectors, and of vectors of which only the first lane counts.
 inline constexpr int64_t kPanelSums = 2;
 
-// Vectors of one or two lanes. Two lanes are interleaved: sample 0 of both, sample 1 of both, …; a number is a pair, and states are stored twice.
+// Vectors of one or two lanes. Two lanes are interleaved: sample 0 of both, sample 1 of both, …; a number is a pair, and states are stored twice. The two
+// states of a pair are stored next to each other: interleaved if lanes are, otherwise as two vectors. So are the sums of sum_both, which are then one vector.
 struct PanelLanes {
-  PanelHandlers handlers;
+  PanelHandlers handlers, after;  // vectors of the program after the sums hold the samples of as many targets
   int64_t lanes = 1;
-  void (*spread)(const float* rows, float* twice, int64_t n) = nullptr;                  // n vectors of samples; null for one lane
-  void (*fold)(const float* sums, float* totals, int64_t targets, int64_t n) = nullptr;  // adds the kPanelSums and lanes of each target's n sums
+  void (*spread)(const float* rows, float* twice, int64_t n) = nullptr;            // n vectors of samples; null for one lane
+  void (*join)(const float* u, const float* v, float* both, int64_t n) = nullptr;  // n vectors of samples of two states
+  // Adds the kPanelSums and lanes of each target's n totals: [n][targets]. The first 2 · `both` totals are of sum_both, which interleaves its two sums if lanes
+  // are.
+  void (*fold)(const float* sums, float* totals, int64_t targets, int64_t n, int64_t both) = nullptr;
 };
 
 struct PanelSamples {

@@ -85,10 +85,45 @@ struct Functions {
   // Within 3 ulp; below -87.34, where the exact value is denormal, at most the least normal number.
   static HWY_INLINE void sigmoid(V* x) {
     clamp(-87.34f, 87.34f, x);
+#if HWY_TARGET == HWY_AVX3
+    one_and_exp_of_negative(x);
+#else
     exp_inside<true>(x, x);
     each([&](int i) HWY_ATTR { x[i] = hn::Add(value(1.f), x[i]); });
+#endif
     each([&](int i) HWY_ATTR { x[i] = hn::Div(value(1.f), x[i]); });
   }
+#if HWY_TARGET == HWY_AVX3
+  // 1 + exp(-x) for x in [-87.34, 87.34]. The exponential is 2^(k / 16) · exp(r), its first factor from a table: two multiply-adds fewer than a longer
+  // polynomial.
+  static HWY_INLINE void one_and_exp_of_negative(V* x) {
+    constexpr float kRound = 12582912.f;  // after its addition, the lowest bits of a sum are those of k
+    V k[n], r[n], y[n];
+    each([&](int i) HWY_ATTR { k[i] = hn::MulAdd(x[i], value(-23.083120654f), value(kRound)); });
+    each([&](int i) HWY_ATTR { r[i] = hn::Sub(k[i], value(kRound)); });
+    each([&](int i) HWY_ATTR { x[i] = hn::NegMulSub(r[i], value(0.0433216988f), x[i]); });
+    each([&](int i) HWY_ATTR { r[i] = hn::MulAdd(r[i], value(1.19040895e-10f), x[i]); });  // -x less a multiple of ln 2 / 16
+    each([&](int i) HWY_ATTR { k[i] = two_to_sixteenths(k[i]); });
+    each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(r[i], value(0.16666667f), value(0.5f)); });
+    each([&](int i) HWY_ATTR { x[i] = hn::Mul(r[i], r[i]); });
+    each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(x[i], y[i], r[i]); });  // exp(r) - 1
+    each([&](int i) HWY_ATTR { x[i] = hn::Add(k[i], value(1.f)); });
+    each([&](int i) HWY_ATTR { x[i] = hn::MulAdd(k[i], y[i], x[i]); });
+  }
+  // 2^(k / 16) from the bits of a whole number k. Entry j is 2^(j / 16) less the bits that the shift leaves of j.
+  static HWY_INLINE V two_to_sixteenths(V bits) {
+    alignas(64) static constexpr uint32_t kTable[16] = {0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532, 0x3f75fed7, 0x3f75583f,
+                                                        0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
+    if constexpr (sizeof(V) == 64) {
+      const __m512i k = _mm512_castps_si512(bits.raw), part = _mm512_permutexvar_epi32(k, _mm512_load_si512(kTable));
+      return V{_mm512_castsi512_ps(_mm512_add_epi32(part, _mm512_slli_epi32(k, 19)))};
+    } else {
+      const auto half = [&](int i) HWY_ATTR { return _mm256_load_si256(reinterpret_cast<const __m256i*>(kTable + i)); };
+      const __m256i k = _mm256_castps_si256(bits.raw), part = _mm256_permutex2var_epi32(half(0), k, half(8));
+      return V{_mm256_castsi256_ps(_mm256_add_epi32(part, _mm256_slli_epi32(k, 19)))};
+    }
+  }
+#endif
   // Beyond 0.55 by the exponential, where little cancels; else by its series. Within 3 ulp.
   static HWY_INLINE void tanh(V* x) {
     V twice[n], far[n];
@@ -107,7 +142,7 @@ struct Functions {
   }
 };
 
-// Two lanes in a vector are interleaved.
+// Two lanes in a vector are interleaved. Two targets are its halves.
 template <int kLanes, class D>
 HWY_INLINE hn::Vec<D> numbers_of(D d, const float* p) {
   if constexpr (kLanes == 2) {
@@ -117,6 +152,27 @@ HWY_INLINE hn::Vec<D> numbers_of(D d, const float* p) {
     return hn::BitCast(d, hn::Set(pairs, pair));
   } else {
     return hn::Set(d, *p);
+  }
+}
+
+template <int kTargets, class D>
+HWY_INLINE hn::Vec<D> numbers_of_targets(D d, const std::byte* p, int64_t stride) {
+  const float* const first = reinterpret_cast<const float*>(p);
+  if constexpr (kTargets == 2) {
+    const hn::Half<D> half;
+    return hn::Combine(d, hn::Set(half, *reinterpret_cast<const float*>(p + stride)), hn::Set(half, *first));
+  } else {
+    return hn::Set(d, *first);
+  }
+}
+template <int kTargets, class D>
+HWY_INLINE hn::Vec<D> vectors_of_targets(D d, const std::byte* p, int64_t stride) {
+  const float* const first = reinterpret_cast<const float*>(p);
+  if constexpr (kTargets == 2) {
+    const hn::Half<D> half;
+    return hn::Combine(d, hn::LoadU(half, reinterpret_cast<const float*>(p + stride)), hn::LoadU(half, first));
+  } else {
+    return hn::LoadU(d, first);
   }
 }
 
@@ -154,16 +210,18 @@ struct Machine {
     // Copies: stores of sums might change the originals.
     const std::byte* const p = place_of<kind>(in, at);
     const int32_t* const offsets = in.slot.offsets + at.lane * kLanes;
-    const int64_t stride = form == PanelForm::lanes ? kLanes * 4 : in.slot.u;
+    const int64_t stride = in.slot.u;
     auto floats = [p](int64_t bytes) HWY_ATTR { return reinterpret_cast<const float*>(p + bytes); };
+    constexpr int kTargets = form == PanelForm::after ? kLanes : 1;
     V all = hn::Zero(d);
     if constexpr (kind == PanelKind::number) all = hn::Set(d, *floats(0));
-    if constexpr (kind == PanelKind::vector) all = hn::LoadU(d, floats(0));
+    if constexpr (kind == PanelKind::vector) all = vectors_of_targets<kTargets>(d, p, 0);
 #pragma GCC unroll 8
     for (int u = 0; u < kCount; ++u) {
       if constexpr (kind == PanelKind::number || kind == PanelKind::vector) op(u, all);
-      if constexpr (kind == PanelKind::numbers) op(u, numbers_of<kLanes>(d, floats(u * (form == PanelForm::lanes ? kLanes * 4 : stride))));
-      if constexpr (kind == PanelKind::vectors) op(u, hn::LoadU(d, floats(u * stride)));
+      if constexpr (kind == PanelKind::numbers && form == PanelForm::lanes) op(u, numbers_of<kLanes>(d, floats(u * kLanes * 4)));
+      if constexpr (kind == PanelKind::numbers && form != PanelForm::lanes) op(u, numbers_of_targets<kTargets>(d, p + u * kTargets * stride, stride));
+      if constexpr (kind == PanelKind::vectors) op(u, vectors_of_targets<kTargets>(d, p + u * kTargets * stride, stride));
       if constexpr (kind == PanelKind::consecutive || kind == PanelKind::kept || kind == PanelKind::row) op(u, hn::LoadU(d, floats(u * kWidth * 4)));
       if constexpr (kind == PanelKind::own) op(u, hn::LoadU(d, floats(offsets[u * kLanes])));
       if constexpr (kind == PanelKind::picked) {
@@ -224,6 +282,10 @@ struct Machine {
         float* const sum = reinterpret_cast<float*>(sums);
         hn::Store(hn::Add(hn::Load(d, sum), hn::Add(hn::Add(chain[0], chain[1]), hn::Add(chain[2], chain[3]))), d, sum);
       }
+    } else if constexpr (code == PanelCode::sum_pair) {
+      if constexpr (form == PanelForm::lanes) add_pairs(*in, *at, x);
+    } else if constexpr (code == PanelCode::sum_both) {
+      if constexpr (form == PanelForm::lanes) add_both(*in, *at, x);
     } else if constexpr (has_operand(code)) {
       each<kind>(*in, *at, [&](int u, V y) HWY_ATTR { x[u] = changed<code>(x[u], y); });
     } else if constexpr (code == PanelCode::exp) {
@@ -237,6 +299,46 @@ struct Machine {
       for (int u = 0; u < kCount; ++u) x[u] = changed<code>(x[u], x[u]);
     }
     next(in + 1, at, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
+  }
+
+  static HWY_INLINE void add_pairs(const PanelStep& in, const PanelPlace& at, const V* x) {
+    const D d;
+    const int32_t *const offsets = in.slot.offsets + at.lane * kLanes, *const into = at.into + at.lane;
+    const float* const numbers = in.slot.numbers + at.lane * kLanes * 2;
+    std::byte *const states = in.slot.p, *const sums = reinterpret_cast<std::byte*>(at.sums) + in.sum;
+#pragma GCC unroll 8
+    for (int u = 0; u < kCount; ++u) {
+      const float* const number = numbers + u * kLanes * 2;
+      auto state = [&](int lane) HWY_ATTR { return reinterpret_cast<const float*>(states + offsets[u * kLanes + lane]); };
+      V y;
+      if constexpr (kLanes == 2) {
+        const V first = hn::Mul(numbers_of<2>(d, number), hn::LoadU(d, state(0))), second = hn::Mul(numbers_of<2>(d, number + 2), hn::LoadU(d, state(1)));
+        y = hn::Add(hn::OddEven(hn::DupEven(second), first), hn::OddEven(second, hn::DupOdd(first)));
+      } else {
+        y = hn::Add(hn::Mul(hn::Set(d, number[0]), hn::LoadU(d, state(0))), hn::Mul(hn::Set(d, number[1]), hn::LoadU(d, state(0) + kWidth)));
+      }
+      float* const sum = reinterpret_cast<float*>(sums + into[u]);
+      hn::Store(hn::MulAdd(x[u], y, hn::Load(d, sum)), d, sum);
+    }
+  }
+
+  static HWY_INLINE void add_both(const PanelStep& in, const PanelPlace& at, const V* x) {
+    const D d;
+    const int32_t* const into = at.into + at.lane;
+    const float* const numbers = in.slot.numbers + at.lane * kLanes * 2;
+    std::byte* const sums = reinterpret_cast<std::byte*>(at.sums) + in.sum;
+#pragma GCC unroll 8
+    for (int u = 0; u < kCount; ++u) {
+      const float* const number = numbers + u * kLanes * 2;
+      float* const sum = reinterpret_cast<float*>(sums + into[u]);
+      if constexpr (kLanes == 2) {
+        const V first = hn::MulAdd(hn::DupEven(x[u]), numbers_of<2>(d, number), hn::Load(d, sum));
+        hn::Store(hn::MulAdd(hn::DupOdd(x[u]), numbers_of<2>(d, number + 2), first), d, sum);
+      } else {
+        hn::Store(hn::MulAdd(x[u], hn::Set(d, number[0]), hn::Load(d, sum)), d, sum);
+        hn::Store(hn::MulAdd(x[u], hn::Set(d, number[1]), hn::Load(d, sum + kWidth)), d, sum + kWidth);
+      }
+    }
   }
 
   static constexpr bool occurs(PanelCode code, PanelKind kind) {
@@ -303,29 +405,47 @@ PanelSamples vectors_of_samples() {
 
 #if HWY_TARGET == HWY_AVX3
 void spread(const float* rows, float* twice, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const __m512i x = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows + 8 * i)));
-    _mm512_storeu_si512(twice + 16 * i, _mm512_or_si512(x, _mm512_slli_epi64(x, 32)));
+  const __m512i pairs = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  for (int64_t i = 0; i < n; ++i) _mm512_storeu_ps(twice + 16 * i, _mm512_permutexvar_ps(pairs, _mm512_castps256_ps512(_mm256_loadu_ps(rows + 8 * i))));
+}
+
+void join(const float* u, const float* v, float* both, int64_t n) {
+  const __m512i turns = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  auto load = [](const float* p) HWY_ATTR { return _mm512_castps256_ps512(_mm256_loadu_ps(p)); };
+  for (int64_t i = 0; i < n; ++i) _mm512_storeu_ps(both + 16 * i, _mm512_permutex2var_ps(load(u + 8 * i), turns, load(v + 8 * i)));
+}
+
+void fold(const float* sums, float* totals, int64_t targets, int64_t n, int64_t both) {
+  const int64_t vectors = n - both;
+  for (int64_t t = 0; t < targets; ++t, sums += kPanelSums * 16 * vectors) {
+    auto put = [&](int64_t total, __m512i even)
+                   HWY_ATTR { _mm256_storeu_si256(reinterpret_cast<__m256i*>(totals + 8 * (total * targets + t)), _mm512_cvtepi64_epi32(even)); };
+    for (int64_t i = 0; i < vectors; ++i) {
+      const __m512 x = _mm512_loadu_ps(sums + 16 * i), single = _mm512_loadu_ps(sums + 16 * (vectors + i));
+      if (i < both) {
+        const __m512i all = _mm512_castps_si512(_mm512_add_ps(x, single));
+        put(2 * i, all), put(2 * i + 1, _mm512_srli_epi64(all, 32));
+      } else {
+        put(both + i, _mm512_castps_si512(_mm512_add_ps(_mm512_add_ps(x, _mm512_permute_ps(x, 0xb1)), single)));
+      }
+    }
   }
 }
 
-void fold(const float* sums, float* totals, int64_t targets, int64_t n) {
-  for (int64_t t = 0; t < targets; ++t, sums += kPanelSums * 16 * n)
-    for (int64_t i = 0; i < n; ++i, totals += 8) {
-      const __m512 x = _mm512_loadu_ps(sums + 16 * i), both = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
-      const __m512 all = _mm512_add_ps(both, _mm512_loadu_ps(sums + 16 * (n + i)));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(totals), _mm512_cvtepi64_epi32(_mm512_castps_si512(all)));
-    }
-}
-
-PanelLanes vectors_of_lanes() { return {handlers_of<Full, PanelForm::lanes, 2>(), 2, spread, fold}; }
+PanelLanes vectors_of_lanes() { return {handlers_of<Full, PanelForm::lanes, 2>(), handlers_of<Full, PanelForm::after, 2>(), 2, spread, join, fold}; }
 #else
-void fold(const float* sums, float* totals, int64_t targets, int64_t n) {
-  const int64_t bytes = n * int64_t(hn::MaxLanes(Eight())) * 4;
-  for (int64_t t = 0; t < targets; ++t) __builtin_memcpy(totals + t * bytes / 4, sums + t * kPanelSums * bytes / 4, size_t(bytes));
+void join(const float* u, const float* v, float* both, int64_t n) {
+  const size_t width = hn::MaxLanes(Eight());
+  for (int64_t i = 0; i < n; ++i, u += width, v += width, both += 2 * width) __builtin_memcpy(both, u, width * 4), __builtin_memcpy(both + width, v, width * 4);
 }
 
-PanelLanes vectors_of_lanes() { return {handlers_of<Eight, PanelForm::lanes, 1>(), 1, nullptr, fold}; }
+void fold(const float* sums, float* totals, int64_t targets, int64_t n, int64_t) {
+  const int64_t width = int64_t(hn::MaxLanes(Eight()));
+  for (int64_t t = 0; t < targets; ++t, sums += kPanelSums * width * n)
+    for (int64_t i = 0; i < n; ++i) __builtin_memcpy(totals + width * (i * targets + t), sums + width * i, size_t(width * 4));
+}
+
+PanelLanes vectors_of_lanes() { return {handlers_of<Eight, PanelForm::lanes, 1>(), handlers_of<Eight, PanelForm::after, 1>(), 1, nullptr, join, fold}; }
 #endif
 
 }  // namespace
