@@ -334,14 +334,17 @@ void from_columns_of_eight(std::byte* dst, int64_t row, const float* src, int64_
     }
   }
 }
-// Sixteen columns of n >= 16 elements each, to rows; again the last sixteen rows overlap those before them.
+// Sixteen columns of n >= 16 elements each, to rows; again the last sixteen rows overlap those before them. Prefetches as many columns that follow.
 void transpose_sixteen(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_col, int64_t n) {
   for (int64_t at = 0; at < n; at += 16) {
     const int64_t first = std::min(at, n - 16);
     __m512 y[4][4];  // y[g][k]: in quarter q the elements 4 q + k of four columns
     for (int g = 0; g < 4; ++g) {
       __m512 x[4];
-      for (int i = 0; i < 4; ++i) x[i] = _mm512_loadu_ps(src + (4 * g + i) * src_col + first * 4);
+      for (int i = 0; i < 4; ++i) {
+        x[i] = _mm512_loadu_ps(src + (4 * g + i) * src_col + first * 4);
+        _mm_prefetch(reinterpret_cast<const char*>(src + (16 + 4 * g + i) * src_col + first * 4), _MM_HINT_T0);
+      }
       transpose_quarters(x, y[g]);
     }
     for (int k = 0; k < 4; ++k) {
