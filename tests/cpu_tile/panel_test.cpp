@@ -147,15 +147,16 @@ struct PairCase {
     const Shape weight{0, targets, 1}, own{targets, 0, 1};
     const int index = b.load(b.operand(), DType::i64, weight);
     const int u = gathered(b, b.operand(), {sources, 0, 0}, index, sources), v = gathered(b, b.operand(), {sources, 0, 0}, index, sources);
-    const int mine = b.load(b.operand(), DType::f32, own), active = b.op(Op::sigmoid, b.op(Op::mul, mine, b.load(b.operand(), DType::f32, weight)));
+    const int mine = b.load(b.operand(), DType::f32, own), middle = b.load(b.operand(), DType::f32, weight);
+    const int active = b.op(Op::sigmoid, b.op(Op::mul, b.op(Op::sub, mine, middle), b.load(b.operand(), DType::f32, weight)));
     const int slope = b.op(Op::mul, active, b.op(Op::sub, b.literal(1), active));
     const int one = b.reduce(Op::reduce_sum, b.op(Op::mul, b.op(Op::mul, u, b.load(b.operand(), DType::f32, weight)), slope));
     const int two = b.reduce(Op::reduce_sum, b.op(Op::mul, one_factor ? slope : active, b.op(Op::mul, b.load(b.operand(), DType::f32, weight), v)));
     const int before = b.load(b.operand(), DType::f32, own), last = b.op(Op::add, b.op(Op::add, b.op(Op::add, before, one), mine), two);
     b.store(b.op(Op::div, last, b.literal(2)), own), b.store(last, own);
     m = {{DType::i64, lanes * targets},   {DType::f32, samples * sources}, {DType::f32, samples * sources}, {DType::f32, samples * targets},
-         {DType::f32, lanes * targets},   {DType::f32, lanes * targets},   {DType::f32, lanes * targets},   {DType::f32, samples * targets},
-         {DType::f32, samples * targets}, {DType::f32, samples * targets}};
+         {DType::f32, lanes * targets},   {DType::f32, lanes * targets},   {DType::f32, lanes * targets},   {DType::f32, lanes * targets},
+         {DType::f32, samples * targets}, {DType::f32, samples * targets}, {DType::f32, samples * targets}};
     for (size_t i = 0; i < m.size(); ++i) m[i].fill(uint32_t(i + 51));
     m[0].fill(97, 0, double(sources));
   }
@@ -170,6 +171,7 @@ TEST(Panel, SumsOfPairs) {
           const std::optional<PanelPlan> plan = plan_panel(c.b.g);
           ASSERT_TRUE(plan) << to_string(c.b.g);
           EXPECT_EQ(plan->pairs.size(), one_factor ? 1u : 0u);
+          EXPECT_EQ(plan->scales.size(), 1u);
           EXPECT_EQ(plan->totals, 1) << "sums that are only added share a total, whatever is added in between";
           check(c.b.g, c.m, 2e-6 * double(lanes));
           if (HasFatalFailure()) return;
@@ -177,9 +179,9 @@ TEST(Panel, SumsOfPairs) {
   PairCase c(16, 9, 7, 8);
   c.m[0].at<int64_t>(4 * 7 + 3) = 9;
   EXPECT_TRUE(run(c.b.g, c.m).fault);
-  c.m[5].set(4 * 7 + 3, 0);
-  EXPECT_TRUE(run(c.b.g, c.m).fault) << "one of the two weights counts";
   c.m[6].set(4 * 7 + 3, 0);
+  EXPECT_TRUE(run(c.b.g, c.m).fault) << "one of the two weights counts";
+  c.m[7].set(4 * 7 + 3, 0);
   EXPECT_FALSE(run(c.b.g, c.m).fault) << "an entry without weights is not read";
 }
 

@@ -27,8 +27,8 @@ class PanelKernel : public Kernel {
     auto is_fixed = [&](int access) { return access < 0 || fixed[size_t(operand_[size_t(access)])]; };
     auto list_is_fixed = [&](const PanelLeaf& leaf) {
       if (leaf.source == Source::pair && !std::ranges::all_of(p_.pairs[size_t(leaf.number)].weights, is_fixed)) return false;
-      if (leaf.source == Source::both)
-        for (const PanelLeaf& weight : p_.boths[size_t(leaf.number)].weights)
+      if (leaf.source == Source::both || leaf.scale >= 0)
+        for (const PanelLeaf& weight : numbers_of(leaf).weights)
           if (!is_fixed(weight.access) || !is_fixed(weight.index_access)) return false;
       return is_fixed(leaf.source == Source::weight ? leaf.access : -1) && is_fixed(leaf.index_access);
     };
@@ -193,7 +193,7 @@ class PanelKernel : public Kernel {
       const bool listed = in_main[i] && (leaf.source == Source::weight || leaf.source == Source::pair || leaf.source == Source::both ||
                                          (leaf.source == Source::state && (leaf.index_access >= 0 || leaf.by_lane || by_target)));
       packed_at_.push_back(listed ? in_workspace(most * 4) : -1),
-          numbers_at_.push_back(leaf.source == Source::pair || leaf.source == Source::both ? in_workspace(most * 8) : -1);
+          numbers_at_.push_back(leaf.source == Source::pair || leaf.source == Source::both || leaf.scale >= 0 ? in_workspace(most * 8) : -1);
     }
   }
   // A state with a row for each target, which its entries share.
@@ -204,6 +204,7 @@ class PanelKernel : public Kernel {
     const int64_t vectors = p_.targets * ((p_.lanes + together_ - 1) / together_);
     return (vectors + kPanelUnits - 1) / kPanelUnits * kPanelUnits * together_;
   }
+  const PanelPlan::Both& numbers_of(const PanelLeaf& leaf) const { return leaf.scale >= 0 ? p_.scales[size_t(leaf.scale)] : p_.boths[size_t(leaf.number)]; }
   // Vectors, of which two totals may share one.
   int64_t sums_of_target() const { return p_.totals - (together_ > 1 ? int64_t(p_.boths.size()) : 0); }
   bool is_listed(size_t leaf) const { return packed_at_[leaf] >= 0; }
@@ -261,12 +262,18 @@ class PanelKernel : public Kernel {
       else if (leaf.source == Source::both)
         for (int k = 0; k < 2; ++k) {
           std::byte* const numbers = w.at<std::byte>(b.workspace) + numbers_at_[i] + k * 4;
-          fill_numbers(numbers, 8, p_.boths[size_t(leaf.number)].weights[k]), clear_copies(numbers, 8);
+          fill_numbers(numbers, 8, numbers_of(leaf).weights[k]), clear_copies(numbers, 8);
         }
       else if (leaf.index_access >= 0)
         fill(to, 4, [&, list = list_of(leaf, b, w)](int64_t n, int64_t lane) { return int32_t(list.picked(n, lane, w.fault)) * row; });
       else
         fill(to, 4, [&](int64_t n, int64_t lane) { return int32_t(leaf.by_lane ? lane : n) * row; });
+      for (int k = 0; k < 2 && leaf.scale >= 0; ++k) {
+        const List list = list_of(numbers_of(leaf).weights[k], b, w);
+        float* const numbers = reinterpret_cast<float*>(w.at<std::byte>(b.workspace) + numbers_at_[i]);
+        for (int64_t e = 0; e < int64_t(order.size()); ++e)
+          numbers[(2 * (e / together_) + k) * together_ + e % together_] = list.number(order[size_t(e)].target, order[size_t(e)].lane, w.fault);
+      }
       for (int k = 0; k < 2 && leaf.source == Source::pair; ++k)
         fill_numbers(w.at<std::byte>(b.workspace) + numbers_at_[i] + k * 4, 8, {Source::weight, p_.pairs[size_t(leaf.number)].weights[k]});
     }
@@ -526,6 +533,7 @@ class LanePanel final : public PanelKernel {
           else
             add(ready, k, &PanelSlot::p, base_of_state(leaf.number), 0);
           if (is_listed(size_t(in.slot))) add(ready, k, &PanelSlot::offsets, kWorkspace, packed_at_[size_t(in.slot)]);
+          if (leaf.scale >= 0) add(ready, k, &PanelSlot::numbers, kWorkspace, numbers_at_[size_t(in.slot)]);
           break;
         case Source::pair:
           add(ready, k, &PanelSlot::p, kScratch, pair_at_[size_t(leaf.number)]);

@@ -152,7 +152,7 @@ class PanelPlanner {
         if (along + by_lane > 1 && !has_columns(x.access)) return false;
       }
     }
-    number_totals(), find_pairs(), find_boths();
+    number_totals(), find_pairs(), find_boths(), find_scaled();
     emit(main, false), emit(after, true);
     // Lists hold places as 32-bit numbers of bytes, and a unit holds samples of all states.
     int64_t rows = p_.targets * p_.totals;
@@ -307,6 +307,37 @@ class PanelPlanner {
     for (int& total : total_)
       if (total >= 0) total = place[size_t(total)];
   }
+  // (state - a) · b, with weights a and b.
+  void find_scaled() {
+    scaled_.assign(size_t(nodes()), kNoPair);
+    for (int n = 0; n < nodes() && !p_.sums_samples; ++n) {
+      const TileNode& x = node(n);
+      if (x.kind != Kind::elementwise || x.op != Op::mul || late_[size_t(n)] || is_computed(n) || fused(n) || slope_of(n) >= 0) continue;
+      const int i = is_weight(x.in[1]) ? 0 : 1, difference = x.in[i];
+      if (!is_weight(x.in[1 - i]) || node(difference).kind != Kind::elementwise || node(difference).op != Op::sub || uses_[size_t(difference)] != 1) continue;
+      if (is_computed(difference) || !is_listed_state(node(difference).in[0]) || !is_weight(node(difference).in[1])) continue;
+      scaled_[size_t(n)] = difference, scaled_[size_t(difference)] = kInPair;
+    }
+  }
+  bool is_listed_state(int n) const {
+    if (node(n).kind != Kind::load || stride(node(n).access, p_.sample_axis) == 0) return false;
+    return is_picked_state(n) || stride(node(n).access, p_.target_axis) != 0 || stride(node(n).access, p_.lane_axis) != 0;
+  }
+  int scaled_leaf(int n) {
+    const int difference = scaled_[size_t(n)], factor = node(n).in[0] == difference ? node(n).in[1] : node(n).in[0];
+    PanelLeaf leaf = state_leaf(node(difference).in[0]);
+    leaf.scale = int(p_.scales.size());
+    p_.scales.push_back({{weight_leaf(node(difference).in[1]), weight_leaf(factor)}});
+    return add_leaf(leaf);
+  }
+  PanelLeaf state_leaf(int n) {
+    const TileNode& x = node(n);
+    const TileAccess& access = g_.accesses[size_t(x.access)];
+    const bool by_lane = stride(x.access, p_.lane_axis) != 0;
+    const int64_t rows = access.gather >= 0 ? access.gather_size : by_lane ? p_.lanes : stride(x.access, p_.target_axis) ? p_.targets : 1;
+    const int index = access.gather >= 0 ? node(access.gather).access : -1;
+    return {PanelLeaf::Source::state, x.access, state_number(x.access, rows), index, access.gather_size, 0, by_lane};
+  }
   bool is_weight(int n) const {
     if (is_computed(n)) return true;
     return node(n).kind == Kind::load && node(n).dtype == DType::f32 && stride(node(n).access, p_.sample_axis) == 0;
@@ -397,20 +428,9 @@ class PanelPlanner {
       kind = PanelKind::number;
       if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::literal, -1, int(p_.literals.size())}), p_.literals.push_back(float(x.value));
     } else if (x.kind == Kind::load) {
-      const TileAccess& access = g_.accesses[size_t(x.access)];
       const bool state = stride(x.access, p_.sample_axis) != 0;
-      const int index = access.gather >= 0 ? node(access.gather).access : -1;
       kind = state ? PanelKind::vector : PanelKind::number;
-      if (leaf_[size_t(n)] < 0) {
-        if (!state) {
-          leaf_[size_t(n)] = add_leaf(weight_leaf(n));
-        } else {
-          const bool by_lane = stride(x.access, p_.lane_axis) != 0;
-          const int64_t rows = access.gather >= 0 ? access.gather_size : by_lane ? p_.lanes : stride(x.access, p_.target_axis) ? p_.targets : 1;
-          const int number = state_number(x.access, rows);
-          leaf_[size_t(n)] = add_leaf({PanelLeaf::Source::state, x.access, number, index, access.gather_size, 0, by_lane});
-        }
-      }
+      if (leaf_[size_t(n)] < 0) leaf_[size_t(n)] = add_leaf(state ? state_leaf(n) : weight_leaf(n));
     } else {
       int& temp = temp_[size_t(n)];
       if (temp < 0 && !free_.empty()) temp = free_.back(), free_.pop_back();
@@ -446,7 +466,7 @@ class PanelPlanner {
   std::vector<int> in_order(const std::vector<bool>& needed) const {
     std::vector<int> left, order;
     for (int n = 0; n < nodes(); ++n)
-      if (pair_[size_t(n)] != kInPair && both_[size_t(n)] != kInPair &&
+      if (pair_[size_t(n)] != kInPair && both_[size_t(n)] != kInPair && scaled_[size_t(n)] != kInPair &&
           (node(n).kind == Kind::reduce || (node(n).kind == Kind::elementwise && needed[size_t(n)] && !is_computed(n) && !fused(n) && !in_slope(n))))
         left.push_back(n);
     std::vector<int> when(size_t(nodes()), -1);
@@ -527,7 +547,9 @@ class PanelPlanner {
         } else {
           PanelCode code = PanelCode::load;
           code_of(x.op, code);
-          if (const int value = slope_of(n); value >= 0)
+          if (!late && scaled_[size_t(n)] >= 0)
+            write(PanelCode::scale, PanelKind::vector, pass == 1 ? scaled_leaf(n) : 0);
+          else if (const int value = slope_of(n); value >= 0)
             bring(value_of(value)), write(PanelCode::slope);
           else if (b < 0)
             bring(a), write(code);
@@ -582,7 +604,7 @@ class PanelPlanner {
   const TileGroup& g_;
   PanelPlan p_;
   std::vector<bool> late_;  // depends on a sum
-  std::vector<int> uses_, leaf_, temp_, free_, total_, pair_, both_, computed_;
+  std::vector<int> uses_, leaf_, temp_, free_, total_, pair_, both_, scaled_, computed_;
   std::vector<int> same_as_, leader_;  // the value that an addition leaves as it is; the sum whose total has a sum, too
   std::map<std::tuple<int, int64_t, int64_t, int64_t>, int> states_;
 };

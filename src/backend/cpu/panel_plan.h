@@ -18,6 +18,7 @@ struct PanelLeaf {
   int index_access = -1;      // of a gathered operand
   int64_t size = 0, row = 0;  // of the gathered axis, and its stride
   bool by_lane = false;       // a state with a row for each lane
+  int scale = -1;             // a state of PanelPlan::scales
   int computed = -1;          // a weight that is a value of PanelPlan::computed
 };
 
@@ -41,8 +42,8 @@ struct PanelPlan {
   struct Both {  // x · a and x · b, whose totals are 2 i and 2 i + 1
     PanelLeaf weights[2];
   };
-  std::vector<Both> boths;
-  std::vector<int> outputs;  // accesses
+  std::vector<Both> boths, scales;  // (state - a) · b
+  std::vector<int> outputs;         // accesses
   // What only weights decide is computed once for each target and lane, while the lists are packed: a weight, a number, or an operation on earlier ones.
   struct Computed {
     Op op = Op::add;

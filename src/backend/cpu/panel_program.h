@@ -17,6 +17,7 @@ enum class PanelCode : uint8_t {
   mul,
   div,
   div_into,
+  scale,
   sum_product,
   neg,
   abs,
@@ -40,6 +41,7 @@ enum class PanelKind : uint8_t { number, numbers, vector, vectors, consecutive, 
 inline constexpr int kPanelCodes = int(PanelCode::end) + 1, kPanelKinds = int(PanelKind::row) + 1;
 
 // An instruction changes the current value x (slope: to x · (1 - x)), or stores it, or adds it (times the operand) to sum number `sum`. The last one is `end`.
+// scale loads a state, less the first and times the second of two numbers of the lane.
 // A pair is a · u + b · v, of two numbers of a lane and of two states that it picks with one index; sum_pair adds x times the pair.
 // sum_both adds x times two numbers of a lane to two sums: this one and the next.
 struct PanelInstr {
@@ -54,7 +56,7 @@ struct PanelSlot {
   std::byte* p = nullptr;
   int64_t n = 0, l = 0, u = 0;
   const int32_t* offsets = nullptr;  // by lane, of a listed operand
-  const float* numbers = nullptr;    // by lane two, of a pair or of sum_both
+  const float* numbers = nullptr;    // by vector those of its lanes, twice: of scale; by lane two: of a pair and of sum_both
 };
 
 // An instruction with its operand's place, ready to run.

@@ -284,6 +284,12 @@ struct Machine {
       }
     } else if constexpr (code == PanelCode::sum_pair) {
       if constexpr (form == PanelForm::lanes) add_pairs(*in, *at, x);
+    } else if constexpr (code == PanelCode::scale) {
+      const float* const numbers = in->slot.numbers + at->lane * kLanes * 2;
+      each<kind>(*in, *at, [&](int u, V y) HWY_ATTR {
+        const float* const number = numbers + u * kLanes * 2;
+        x[u] = hn::Mul(hn::Sub(y, numbers_of<kLanes>(d, number)), numbers_of<kLanes>(d, number + kLanes));
+      });
     } else if constexpr (code == PanelCode::sum_both) {
       if constexpr (form == PanelForm::lanes) add_both(*in, *at, x);
     } else if constexpr (has_operand(code)) {
@@ -344,6 +350,7 @@ struct Machine {
   static constexpr bool occurs(PanelCode code, PanelKind kind) {
     if (!has_operand(code)) return kind == PanelKind::vector;
     if (code == PanelCode::sum_product && form == PanelForm::after) return false;
+    if (code == PanelCode::scale) return form == PanelForm::lanes && (kind == PanelKind::picked || kind == PanelKind::own);
     if (kind == PanelKind::number || kind == PanelKind::kept) return true;
     if (form == PanelForm::lanes) return kind == PanelKind::numbers || kind == PanelKind::vector || kind == PanelKind::picked || kind == PanelKind::own;
     if (form == PanelForm::samples) return kind == PanelKind::consecutive || kind == PanelKind::row;
