@@ -44,9 +44,9 @@ std::string LoopParts::factor(LoopFactor format, const std::string& x, const std
 
 std::string LoopParts::store_factor(int v, const std::string& element, const std::string& x) const {
   const int64_t pitch = shared_.factors.pitch[size_t(v)] * ResidentLoop::chunk(value(v).format) / 4,
-                gap = LoopShared::kPairGap * ResidentLoop::chunk(value(v).format) / 4;
+                gap = LoopShared::kGroupGap * ResidentLoop::chunk(value(v).format) / 4;
   const std::string word = factor(value(v).format, x);
-  return put(fmt::format("factor{}[group * {} + r * {} + {}]", v, 2 * pitch + gap, pitch, element), factor_type(value(v).format), word);
+  return put(fmt::format("factor{}[group * {} + r * {} + {}]", v, loop_.rows_each * pitch + gap, pitch, element), factor_type(value(v).format), word);
 }
 
 std::string LoopParts::put(const std::string& at, const char* type, const std::string& x) const {
@@ -101,7 +101,7 @@ void LoopParts::find_inputs() {
         continue;
       }
       int& count = to.moves ? ahead : fixed;
-      if (count + input.registers > (to.moves ? kAheadRegisters / 2 : products ? kFixedRegisters : kFixedAlone)) continue;
+      if (count + input.registers > (!to.moves ? products ? kFixedRegisters : kFixedAlone : ahead_ > 0 ? kAheadRegisters / 2 : kAheadRegisters)) continue;
       count += input.registers;
       input.name = fmt::format("{}{}_{}", to.moves ? "next" : "fixed", i, n);
       inputs_.push_back(std::move(input));
@@ -174,7 +174,7 @@ void LoopParts::load_input(const LoopInput& input) {
     if (nest.reduced % loop_.lanes != 0) live = both(live, fmt::format("q < {}", nest.reduced));
   }
   TileWriter out(nest.group, facts_[size_t(input.nest)]);
-  const std::string to = name_of(input, input.moves ? "[d]" : "");
+  const std::string to = name_of(input, input.moves && ahead_ > 0 ? "[d]" : "");
   if (input.limit >= 0) line("i64 number;");
   out.target(input.node, input.limit < 0 ? to : "number");
   out.want(input.node, live);
@@ -186,18 +186,25 @@ void LoopParts::load_input(const LoopInput& input) {
   close();
 }
 
-void LoopParts::load_next() {
-  open(fmt::format("if (now + {} < steps) {{", ahead_));
-  line(fmt::format("const int t = now + {};", ahead_));
-  load_step();
+int LoopParts::last_stage(const LoopInput& input) const {
+  int stage = 0;
+  for (const auto& [nest, node] : input.readers) stage = std::max(stage, loop_.nests[nest].stage);
+  return stage;
+}
+
+void LoopParts::load_next(int stage) {
+  if (stage >= 0 && std::none_of(inputs_.begin(), inputs_.end(), [&](const LoopInput& input) { return input.moves && last_stage(input) == stage; })) return;
+  open(fmt::format("if (now + {} < steps) {{", std::max(ahead_, 1)));
+  line(fmt::format("const int t = now + {};", std::max(ahead_, 1)));
+  load_step(stage);
   close();
 }
 
-void LoopParts::load_step() {
+void LoopParts::load_step(int stage) {
   line(fmt::format("const i64 when = {};", loop_.reverse ? "steps - 1 - t" : "t"));
   line("(void)when;");
   for (const LoopInput& input : inputs_)
-    if (input.moves) load_input(input);
+    if (input.moves && (stage < 0 || last_stage(input) == stage)) load_input(input);
 }
 
 void LoopParts::add(TileWriter& out) {

@@ -71,12 +71,14 @@ class LoopParts {
   int64_t parts_of(const LoopNest& nest) const { return (nest.reduced + loop_.lanes - 1) / loop_.lanes; }
   static std::string name_of(const LoopInput& input, const char* copy);
   // Where a step reads it.
-  std::string read(const LoopInput& input) const { return name_of(input, !input.moves ? "" : ahead_ > 1 ? "[d]" : "held"); }
+  std::string read(const LoopInput& input) const { return name_of(input, !input.moves || ahead_ == 0 ? "" : ahead_ > 1 ? "[d]" : "held"); }
   void declare(const LoopInput& input, const std::string& copies, const char* suffix = "");
   void hold(const LoopInput& input);
   void load_input(const LoopInput& input);
-  void load_next();
-  void load_step();
+  // Reads inputs for a later step: those that this stage is the last to use; -1: all.
+  void load_next(int stage = -1);
+  void load_step(int stage = -1);
+  int last_stage(const LoopInput& input) const;
 
   void add(TileWriter& out);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <unordered_map>
@@ -21,6 +22,7 @@ constexpr int64_t kNarrow = 16, kNarrowSum = 64;            // rows that one thr
 constexpr int kMostSlots = 128;                             // values of a thread in registers
 constexpr int kMostThreads = 512, kFullThreads = 256;       // of a block that exchanges values; that can use all registers
 constexpr int kMostSums = 32;                               // of a thread, for products
+constexpr int kMostTiles = 4;                               // of 8 rows that a block takes, on matrix units
 constexpr int64_t kMatrixColumns = 64;                      // on matrix units: 8 warps, which can use all registers
 constexpr int64_t kReach = (int64_t(1) << 31) - (1 << 20);  // element numbers are 32 bits
 
@@ -83,8 +85,8 @@ TileGroup plain_store(const MatmulProblem& p, DType result) {
 
 class LoopPlanner {
  public:
-  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows, int cluster)  // 0: without matrix units
-      : scan_(scan), frame_(scan.loop->frame), body_(scan.loop->body), chip_(chip) {
+  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows, int cluster, int tiles)  // cluster 0: without matrix units
+      : scan_(scan), frame_(scan.loop->frame), body_(scan.loop->body), chip_(chip), tiles_(tiles) {
     loop_.rows = rows, loop_.reverse = frame_.reverse(), loop_.matrix = cluster > 0, loop_.cluster = std::max(cluster, 1);
   }
 
@@ -465,7 +467,7 @@ class LoopPlanner {
     // The number of lanes decides the order of sums, so it depends on the step alone and not on the number of rows.
     set_lanes(1);
     if (loop_.matrix)
-      loop_.padded_columns = (loop_.columns + 8 * loop_.cluster - 1) / (8 * loop_.cluster) * 8 * loop_.cluster, loop_.groups = 4, loop_.rows_each = 2;
+      loop_.padded_columns = (loop_.columns + 8 * loop_.cluster - 1) / (8 * loop_.cluster) * 8 * loop_.cluster, loop_.groups = 4, loop_.rows_each = 2 * tiles_;
     for (int lanes = 2; !loop_.matrix && lanes <= 32 && lanes / 2 < deepest && loop_.threads() < kFullThreads; lanes *= 2) {
       const int before = loop_.lanes;
       set_lanes(lanes);
@@ -482,7 +484,7 @@ class LoopPlanner {
            2 * loop_.rows_each * sums <= kMostSums)
       loop_.rows_each *= 2;
     if (slots * loop_.rows_each > kMostSlots) refuse_loop("a thread has {} values of a row; at most {} stay in registers", slots, kMostSlots);
-    loop_.ahead = reduces ? 1 : slots * loop_.rows_each > 24 ? 2 : 4;
+    loop_.ahead = reduces ? 1 : tiles_ > 1 ? 0 : slots * loop_.rows_each > 24 ? 2 : 4;
     // How many registers a step needs besides weights is known only to the compiler: the most that weights can have, and candidates with fewer.
     const int registers = loop_.threads() <= kFullThreads ? 255 : 128;
     const int64_t most = registers - 44 - loop_.rows_each * (carried + (loop_.matrix ? 2 : 1) * sums);
@@ -496,6 +498,7 @@ class LoopPlanner {
   const ScanFrame& frame_;
   const Program& body_;
   const GpuChip& chip_;
+  const int tiles_;  // of 8 rows, on matrix units
   ResidentLoop loop_;
   std::unordered_map<NodeId, int> value_of_;
   std::unordered_map<int, int> cast_of_;  // values in 16 bits, of values in 32
@@ -508,6 +511,30 @@ bool ResidentLoop::exchanges() const {
   return std::any_of(values.begin(), values.end(), [](const LoopValue& v) { return v.shared || v.factor; });
 }
 
+// What the last stage writes or reads in shared memory is read or written in the first stage of the next step.
+bool ResidentLoop::meets_between_steps() const {
+  return std::any_of(values.begin(), values.end(),
+                     [&](const LoopValue& v) { return (v.shared || v.factor) && (v.carry >= 0 || (v.first == 0 && v.last == stages - 1)); });
+}
+
+namespace {
+
+int64_t matrix_blocks(int64_t rows, int cluster, int tiles) { return (rows + 8 * tiles - 1) / (8 * tiles) * cluster; }
+
+// The tiles of 8 rows to take at a time so that all blocks run at the same time; and, as multiprocessors are in groups whose number need not be a multiple of
+// a cluster's, so that a tenth of them may stay idle.
+std::vector<int> tiles_of(int64_t rows, int cluster, int multiprocessors) {
+  std::vector<int> all;
+  for (int most : {multiprocessors, cluster > 1 ? multiprocessors * 9 / 10 : multiprocessors}) {
+    int tiles = 1;
+    while (tiles < kMostTiles && matrix_blocks(rows, cluster, tiles) > most) ++tiles;
+    if (tiles > 1 && (all.empty() || all.back() != tiles)) all.push_back(tiles);
+  }
+  return all;
+}
+
+}  // namespace
+
 LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
   const ScanFrame& frame = kernel.loop->frame;
   const Program& body = kernel.loop->body;
@@ -519,16 +546,23 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
   // Every element a row of its own where the step allows it; else fewer and longer rows, down to those of the first axis.
   int64_t rows = shape.numel();
   for (int axes = shape.rank(); axes > 0 && out.loops.empty(); --axes) {
-    auto add = [&](int cluster) {
+    auto add = [&](int cluster, int tiles) {
       try {
-        for (ResidentLoop& loop : LoopPlanner(kernel, chip, rows, cluster).plan()) out.loops.push_back(std::move(loop));
+        std::vector<ResidentLoop> loops = LoopPlanner(kernel, chip, rows, cluster, tiles).plan();
+        std::move(loops.begin(), loops.end(), std::back_inserter(out.loops));
+        return true;
       } catch (const LoopRefusal& refusal) {
         out.refusal = refusal.why;
+        return false;
       }
     };
-    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && out.loops.empty(); cluster *= 2)
-      add(cluster);  // the fewest that hold the weights
-    add(0);
+    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && out.loops.empty(); cluster *= 2) {  // the fewest that hold the weights
+      if (!add(cluster, 1)) continue;
+      if (matrix_blocks(rows, cluster, 1) > chip.multiprocessors) out.loops.clear();
+      for (int tiles : tiles_of(rows, cluster, chip.multiprocessors)) add(cluster, tiles);
+      if (out.loops.empty()) add(cluster, 1);
+    }
+    add(0, 1);
     rows /= shape[axes - 1];
   }
   if (!out.loops.empty()) out.refusal.clear();

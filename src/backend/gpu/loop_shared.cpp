@@ -66,7 +66,7 @@ LoopShared loop_shared(const ResidentLoop& loop) {
     int64_t bytes;
   };
   auto piece = [&](size_t v, bool factor) -> Piece {
-    if (factor) return {v, true, rows / 2 * (2 * out.factors.pitch[v] + LoopShared::kPairGap) * 4};
+    if (factor) return {v, true, loop.groups * (loop.rows_each * out.factors.pitch[v] + LoopShared::kGroupGap) * 4};
     return {v, false, (rows * out.values.pitch[v] * (loop.values[v].dtype == DType::i64 ? 8 : 4) + 15) / 16 * 16};
   };
   auto places = [&](bool factor) -> LoopShared::Places& { return factor ? out.factors : out.values; };
@@ -89,6 +89,8 @@ LoopShared loop_shared(const ResidentLoop& loop) {
     }
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.bytes > b.bytes; });
   const int64_t begin = out.bytes;
+  const bool meets = loop.meets_between_steps();
+  auto apart = [&](const LoopValue& x, const LoopValue& y) { return x.last < y.first && (meets || x.first > 0 || y.last < loop.stages - 1); };
   for (const Piece& p : pieces) {
     const LoopValue& x = loop.values[p.value];
     int64_t at = begin;
@@ -97,7 +99,7 @@ LoopShared loop_shared(const ResidentLoop& loop) {
       for (const Piece& other : placed) {
         const LoopValue& y = loop.values[other.value];
         const int64_t there = places(other.factor).at[other.value];
-        if (x.first > y.last || y.first > x.last || at >= there + other.bytes || there >= at + p.bytes) continue;
+        if (apart(x, y) || apart(y, x) || at >= there + other.bytes || there >= at + p.bytes) continue;
         at = there + other.bytes, moved = true;
       }
     }

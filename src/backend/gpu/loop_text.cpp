@@ -23,20 +23,20 @@ class LoopWriter : LoopParts {
     for (const LoopInput& input : inputs_)
       if (!input.moves) declare(input, ""), load_input(input);
     for (const LoopInput& input : inputs_)
-      if (input.moves) declare(input, fmt::format("[{}]", ahead_));
+      if (input.moves) declare(input, ahead_ > 0 ? fmt::format("[{}]", ahead_) : "");
     for (const LoopInput& input : inputs_)
       if (input.moves && ahead_ == 1) declare(input, "", "held");
     line("@unroll");
-    open(fmt::format("for (int d = 0; d < {}; ++d) {{", ahead_));
+    open(fmt::format("for (int d = 0; d < {}; ++d) {{", std::max(ahead_, 1)));
     open("if (d < steps) {");
     line("const int t = d;");
     load_step();
     close(), close();
     if (loop_.exchanges()) line(barrier());
     line("@unroll 1");
-    open(fmt::format("for (int begin = 0; begin < steps; begin += {}) {{", ahead_));
+    open(fmt::format("for (int begin = 0; begin < steps; begin += {}) {{", std::max(ahead_, 1)));
     line("@unroll");
-    open(fmt::format("for (int d = 0; d < {}; ++d) {{", ahead_));
+    open(fmt::format("for (int d = 0; d < {}; ++d) {{", std::max(ahead_, 1)));
     line("const int now = begin + d;");
     line("if (now >= steps) break;");
     line(fmt::format("const i64 time = {};", loop_.reverse ? "steps - 1 - now" : "now"));
@@ -246,7 +246,7 @@ class LoopWriter : LoopParts {
   // ---- one step ----
 
   void step() {
-    shared_pointers(ahead_ % 2 == 0 ? "d" : "now");
+    shared_pointers(ahead_ > 0 && ahead_ % 2 == 0 ? "d" : "now");
     for (size_t c = 0; c < loop_.carries; ++c)
       if (loop_.stack[c]) store_carry(loop_.entering[c], stack_operand(int(c)), "time");
     for (size_t v = 0; v < loop_.values.size(); ++v)
@@ -256,7 +256,8 @@ class LoopWriter : LoopParts {
       products(stage);
       for (size_t i = 0; i < loop_.nests.size(); ++i)
         if (loop_.nests[i].stage == stage) run(i);
-      if (loop_.exchanges()) line(barrier());
+      if (loop_.exchanges() && (stage + 1 < loop_.stages || loop_.meets_between_steps())) line(barrier());
+      if (ahead_ == 0) load_next(stage);
     }
     for (size_t c = 0; c < loop_.carries; ++c) {
       const LoopValue& x = value(loop_.entering[c]);
@@ -326,29 +327,30 @@ class LoopWriter : LoopParts {
     }
   }
 
-  // The same by a warp for 8 rows: its lines of weights are pairs of slots of its columns, whichever product they belong to.
+  // The same by a warp for tiles of 8 rows: its lines of weights are pairs of slots of its columns, whichever product they belong to.
   void multiply_matrix(const std::vector<size_t>& nests) {
     const size_t g = size_t(std::find(groups_.begin(), groups_.end(), nests) - groups_.begin());
     const std::vector<Line> lines = lines_of(nests);
-    for (size_t i : nests) line(fmt::format("float sum{}[{}][2];", i, slots(loop_.nests[i].points)));
+    const int tiles = loop_.tiles();
+    for (size_t i : nests) line(fmt::format("float sum{}[{}][{}];", i, slots(loop_.nests[i].points), loop_.rows_each));
     const LoopProduct& p = *loop_.nests[nests[0]].product;
-    const int all = loop_.chunks(p), kept = in_registers_[nests[0]], tiles = int(lines.size() + 1) / 2, chains = all == 1 || tiles > 1 ? 2 : 4;
+    const int all = loop_.chunks(p), kept = in_registers_[nests[0]], pairs = int(lines.size() + 1) / 2, chains = all == 1 || pairs > 1 ? 2 : 4;
     const char* kind = p.format == LoopFactor::tf32 ? "tf32" : p.format == LoopFactor::bf16 ? "bf16" : "f16";
     open("{");
-    line(fmt::format("float tile[{}][{}][4] = {{}};", tiles, chains));
+    line(fmt::format("float tile[{}][{}][{}][4] = {{}};", pairs, tiles, chains));
     line("@unroll");
     open(fmt::format("for (int i = 0; i < {}; ++i) {{", all));
     load_factor(p, all);
-    for (int tile = 0; tile < tiles; ++tile) {
-      const bool alone = size_t(2 * tile + 1) == lines.size();
+    for (int pair = 0; pair < pairs; ++pair) {
+      const bool alone = size_t(2 * pair + 1) == lines.size();
       const int words = alone ? 4 : 8;
       open("{");
       line(fmt::format("u32 a[{}];", words));
       std::string near, far;
       for (int q = 0; q < words; ++q)
-        near += fmt::format("a[{}] = weight{}_{}[{}][{}]; ", q, g, tile, kept < all ? fmt::format("i < {} ? i : 0", kept) : "i", q);
+        near += fmt::format("a[{}] = weight{}_{}[{}][{}]; ", q, g, pair, kept < all ? fmt::format("i < {} ? i : 0", kept) : "i", q);
       for (int q = 0; q < words / 4; ++q) {
-        far += fmt::format("const Quad w{} = far{}_{}[((i - {}) * {} + {}) * {} + thread]; ", q, g, tile, kept, words / 4, q, loop_.threads());
+        far += fmt::format("const Quad w{} = far{}_{}[((i - {}) * {} + {}) * {} + thread]; ", q, g, pair, kept, words / 4, q, loop_.threads());
         for (int e = 0; e < 4; ++e) far += fmt::format("a[{}] = w{}.{}; ", 4 * q + e, q, "xyzw"[e]);
       }
       line(kept == all ? near : kept == 0 ? far : fmt::format("if (i < {}) {{ {}}} else {{ {}}}", kept, near, far));
@@ -356,43 +358,51 @@ class LoopWriter : LoopParts {
         // A line alone multiplies the same fragment twice: the first product is right in its first line, the second one in the second, and only these are used.
         const int w = alone ? 0 : 4 * half;
         line(fmt::format("const u32 a{0}[4] = {{a[{1}], a[{2}], a[{3}], a[{4}]}};", half, w, w + 1, w + 2, w + 3));
-        line(fmt::format("@multiply_{}(tile[{}][(2 * i + {}) % {}], a{}, b[{}], b[{}]);", kind, tile, half, chains, half, 2 * half, 2 * half + 1));
+        for (int t = 0; t < tiles; ++t)
+          line(fmt::format("@multiply_{}(tile[{}][{}][(2 * i + {}) % {}], a{}, b[{}][{}], b[{}][{}]);", kind, pair, t, half, chains, half, t, 2 * half, t,
+                           2 * half + 1));
       }
       close();
     }
     close();
     for (size_t l = 0; l < lines.size(); ++l)
-      for (int r = 0; r < 2; ++r) {
+      for (int r = 0; r < loop_.rows_each; ++r) {
         const bool alone = l % 2 == 0 && l + 1 == lines.size();
-        auto chain = [&](int c) { return fmt::format("tile[{}][{}][{}]", l / 2, c, (alone ? c % 2 : int(l % 2)) * 2 + r); };
+        auto chain = [&](int c) { return fmt::format("tile[{}][{}][{}][{}]", l / 2, r / 2, c, (alone ? c % 2 : int(l % 2)) * 2 + r % 2); };
         line(fmt::format("sum{}[{}][{}] = {} + {}{};", lines[l].nest, lines[l].slot, r, chain(0), chain(1),
                          chains == 4 ? fmt::format(" + ({} + {})", chain(2), chain(3)) : ""));
       }
     close();
   }
 
-  // Words b[4] of chunk i of the value that products multiply: of row lane / 4 of the block, elements that the lane's weights belong to.
+  // Words b[tile][4] of chunk i of the value that products multiply: of row lane / 4 of each tile, elements that the lane's weights belong to. A thread's rows
+  // of a tile are two of its group's.
   void load_factor(const LoopProduct& p, int all) {
     const int per = ResidentLoop::chunk(p.format), in_word = per / 4;
-    const int64_t pitch = shared_.factors.pitch[size_t(p.value)];
+    const int64_t pitch = shared_.factors.pitch[size_t(p.value)] * in_word;
     line(fmt::format("const int k = (i * 4 + sharer) * {};", per));
-    line(fmt::format("@in_shared const {0}* const from = factor{1} + (n % 8 * {2} + n % 8 / 2 * {3}){4};", factor_type(p.format), p.value, pitch * in_word,
-                     LoopShared::kPairGap * in_word, p.offset ? fmt::format(" + {}", p.offset) : ""));
-    line("u32 b[4];");
+    line(fmt::format("u32 b[{}][4];", loop_.tiles()));
+    line("@unroll");
+    open(fmt::format("for (int tile = 0; tile < {}; ++tile) {{", loop_.tiles()));
+    line(fmt::format("@in_shared const {}* const from = factor{} + (n % 8 / 2 * {} + (2 * tile + n % 2) * {}){};", factor_type(p.format), p.value,
+                     loop_.rows_each * pitch + LoopShared::kGroupGap * in_word, pitch, p.offset ? fmt::format(" + {}", p.offset) : ""));
     if (p.stride == 1 && p.offset % per == 0) {
       line("const Quad h = *(@in_shared const Quad*)(from + k);");
-      line("b[0] = h.x, b[1] = h.y, b[2] = h.z, b[3] = h.w;");
-      if (p.depth % (per * 4) == 0) return;
-      open(fmt::format("if (i == {}) {{", all - 1));
-      for (int q = 0; q < 4; ++q) {
-        line(fmt::format("if (k + {} >= {}) b[{}] = 0;", q * in_word, p.depth, q));
-        if (in_word == 2 && p.depth % 2 != 0) line(fmt::format("if (k + {} >= {}) b[{}] &= 0xffffu;", q * in_word + 1, p.depth, q));
+      line("b[tile][0] = h.x, b[tile][1] = h.y, b[tile][2] = h.z, b[tile][3] = h.w;");
+      if (p.depth % (per * 4) != 0) {
+        open(fmt::format("if (i == {}) {{", all - 1));
+        for (int q = 0; q < 4; ++q) {
+          line(fmt::format("if (k + {} >= {}) b[tile][{}] = 0;", q * in_word, p.depth, q));
+          if (in_word == 2 && p.depth % 2 != 0) line(fmt::format("if (k + {} >= {}) b[tile][{}] &= 0xffffu;", q * in_word + 1, p.depth, q));
+        }
+        close();
       }
-      close();
-      return;
+    } else {
+      auto element = [&](int e) { return fmt::format("(k + {} < {} ? (u32)from[(k + {}) * {}] : 0u)", e, p.depth, e, p.stride); };
+      for (int q = 0; q < 4; ++q)
+        line(fmt::format("b[tile][{}] = {}{};", q, element(in_word * q), in_word == 2 ? fmt::format(" | {} << 16", element(2 * q + 1)) : ""));
     }
-    auto element = [&](int e) { return fmt::format("(k + {} < {} ? (u32)from[(k + {}) * {}] : 0u)", e, p.depth, e, p.stride); };
-    for (int q = 0; q < 4; ++q) line(fmt::format("b[{}] = {}{};", q, element(in_word * q), in_word == 2 ? fmt::format(" | {} << 16", element(2 * q + 1)) : ""));
+    close();
   }
 
   // ---- one nest ----

@@ -11,13 +11,13 @@ namespace ridge::gpu {
 struct LoopShared {
   struct Places {                // by value
     std::vector<int64_t> at;     // bytes from the start; -1: not there
-    std::vector<int64_t> pitch;  // elements from one row to the next; of factors: words, and kPairGap more between pairs of rows
+    std::vector<int64_t> pitch;  // elements from one row to the next; of factors: words, and kGroupGap more between groups of rows
     std::vector<int64_t> copy;   // elements (of factors: words) from one copy to the other; 0: one copy
   };
   Places values, factors;
   int64_t weights = 0, bytes = 0;
   // With a pitch of 16 words, modulo all 32 banks, the words that a warp's lanes store at a time, or load 16 bytes of, are in different banks.
-  static constexpr int kPairGap = 8;
+  static constexpr int kGroupGap = 8;
 };
 LoopShared loop_shared(const ResidentLoop& loop);
 
