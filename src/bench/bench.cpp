@@ -327,6 +327,7 @@ std::string to_json(const Result& r, bool raw) {
   if (r.rival_ratio) line["ratio_to_one_op"] = rounded(*r.rival_ratio, 4);
   if (!r.variant.empty()) line["variant"] = r.variant;
   if (!r.loop.empty()) line["loop"] = r.loop;
+  if (r.stages > 0) line["stages"] = r.stages, line["us_per_stage"] = rounded(r.part_us.value_or(0) / r.stages, 4);
   std::string text = line.dump();
   if (r.times_us.empty()) return text;
   text.pop_back();
@@ -350,6 +351,7 @@ std::string to_table_line(const Result& r) {
   if (r.rival_ratio) line += fmt::format("  {:.3f} x one op", *r.rival_ratio);
   if (!r.variant.empty()) line += "  " + r.variant;
   if (!r.loop.empty()) line += "  " + r.loop;
+  if (r.stages > 0) line += fmt::format(", {:.4f} us for each of {} stages", r.part_us.value_or(0) / r.stages, r.stages);
   return line + others_text(r.others);
 }
 

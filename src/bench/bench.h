@@ -38,7 +38,7 @@ std::string above_roof(const std::string& name, double roof, std::string_view ce
 struct Context {
   Backend& backend;
   State state;
-  std::function<std::string()>* loop = nullptr;  // receives a function that says how the program's loops over time run
+  std::function<std::string()>* dump = nullptr;  // receives a function that describes the compiled program
 };
 
 // Each call is one sample; the argument is the number of previous calls.
@@ -72,6 +72,7 @@ struct Result {
   std::optional<double> part_us = {}, rival_ratio = {};
   std::string part = {}, variant = {};
   std::string loop = {};  // how its loops over time run: resident, unrolled; empty: it has none, or the device does not say
+  int stages = 0;         // of a time step of resident loops, each with a barrier
   std::string device = "cpu";
 };
 

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/rng.h"
-#include "bench/loop_rows.h"
 #include "machine/caches.h"
 #include "measure/ceilings.h"
 #include "runtime/arena.h"
@@ -130,7 +129,7 @@ Call compile(const Context& context, const Trace& trace, const std::string& pass
   Builder builder(graph);
   const Formula formula = trace(builder);
   auto compiled = std::make_shared<Compiled>(graph, formula, context, passes);
-  if (context.loop) *context.loop = [compiled] { return loops_in(compiled->executable.dump()); };
+  if (context.dump) *context.dump = [compiled] { return compiled->executable.dump(); };
   return [compiled](int64_t iteration) { compiled->run(iteration); };
 }
 

@@ -8,6 +8,7 @@
 #include "bench/bench.h"
 #include "bench/compiled.h"
 #include "bench/device_ceilings.h"
+#include "bench/loop_rows.h"
 #include "measure/ceilings.h"
 #include "runtime/arena.h"
 
@@ -129,8 +130,8 @@ void run_on_device(const std::vector<Row>& rows, const Options& options, const s
              .part = row.part,
              .device = options.device};
     {
-      std::function<std::string()> loop;
-      DeviceTimer timer(device, row.make({device, row.state, &loop}));
+      std::function<std::string()> dump;
+      DeviceTimer timer(device, row.make({device, row.state, &dump}));
       std::vector<double> times;
       for (const auto start = Clock::now(); times.size() < 9 || (times.size() < 500 && since(start) < options.seconds);) {
         const auto begin = Clock::now();
@@ -141,7 +142,10 @@ void run_on_device(const std::vector<Row>& rows, const Options& options, const s
       }
       const Measured m = summarize(times);
       r.median_us = m.median, r.spread = m.spread, r.samples = m.samples, r.times_us = times;
-      if (loop) r.loop = loop();
+      if (dump) {
+        const std::string text = dump();
+        r.loop = loops_in(text), r.stages = loop_stages(text);
+      }
     }
     if (row.flops > 0) r.gflops = 1e-3 * row.flops / r.median_us;
     if (row.bytes > 0) r.gbs = 1e-3 * row.bytes / r.median_us;

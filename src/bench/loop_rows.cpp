@@ -163,14 +163,27 @@ std::vector<Row> loop_rows() {
   return rows;
 }
 
-std::string loops_in(const std::string& dump) {
+std::vector<std::string> loop_lines(const std::string& dump) {
   const std::string mark = ": loop of ";
+  std::vector<std::string> lines;
+  for (size_t at = 0; (at = dump.find(mark, at)) != std::string::npos; ++at) lines.push_back(dump.substr(at + 2, dump.find('\n', at) - at - 2));
+  return lines;
+}
+
+std::string loops_in(const std::string& dump) {
   bool resident = false, unrolled = false;
-  for (size_t at = 0; (at = dump.find(mark, at)) != std::string::npos; ++at) {
-    const std::string line = dump.substr(at, dump.find('\n', at) - at);
-    (line.find(" steps, resident") != std::string::npos ? resident : unrolled) = true;
-  }
+  for (const std::string& line : loop_lines(dump)) (line.find(" steps, resident") != std::string::npos ? resident : unrolled) = true;
   return resident && unrolled ? "resident and unrolled" : resident ? "resident" : unrolled ? "unrolled" : "";
+}
+
+int loop_stages(const std::string& dump) {
+  int stages = 0;
+  for (const std::string& line : loop_lines(dump)) {
+    const size_t end = line.find(" stages");
+    if (line.find(" steps, resident") == std::string::npos || end == std::string::npos) return 0;
+    stages += std::stoi(line.substr(line.rfind(' ', end - 1) + 1));
+  }
+  return stages;
 }
 
 }  // namespace ridge::bench

@@ -15,7 +15,13 @@ struct LoopRow {
 std::vector<LoopRow> loop_formulas();
 std::vector<Row> loop_rows();
 
-// How the loops of a compiled program run, from its dump: "resident", "unrolled", both, or nothing if it says nothing about loops.
+// The lines of a compiled program's dump about its loops: "loop of 16 steps, resident: 64 blocks of 256 threads, …".
+std::vector<std::string> loop_lines(const std::string& dump);
+
+// How these loops run: "resident", "unrolled", both, or nothing if the dump says nothing about loops.
 std::string loops_in(const std::string& dump);
+
+// Stages of a time step in all loops together, forward and backward; 0 unless all of them are resident.
+int loop_stages(const std::string& dump);
 
 }  // namespace ridge::bench

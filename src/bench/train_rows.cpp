@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "bench/device_ceilings.h"
 #include "bench/env_rows.h"
+#include "bench/loop_rows.h"
 #include "machine/memory_budget.h"
 #include "measure/ceilings.h"
 #include "measure/default_team.h"
@@ -59,7 +60,7 @@ void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& s
   r.ms = 1e3 * m.median, r.spread = m.spread, r.samples = m.samples;
   for (double t : times) r.times_us.push_back(1e6 * t);
   r.tokens_s = double(units) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
-  if (r.time_steps > 0) r.loop = loop_of(step);
+  if (r.time_steps > 0) r.loop = loop_of(step), r.loop_kernels = loop_lines(step.dump());
 }
 
 // Batches that are collected with the current weights: a sample is the time of a whole group of steps, with all that its data takes. Steps follow each other as
@@ -274,6 +275,7 @@ std::string to_json(const TrainResult& r, bool raw) {
   if (r.steps_s > 0) j["steps_s"] = r.steps_s, j["frames_s"] = r.frames_s, j["environment"] = r.environment;
   if (r.playing > 0) j["playing"] = r.playing, j["preparing"] = r.preparing, j["learning"] = 1 - r.playing - r.preparing;
   if (r.time_steps > 0) j["sequences_s"] = 1e3 * double(r.batch) / r.ms, j["us_per_time_step"] = 1e3 * r.ms / double(r.time_steps), j["loop"] = r.loop;
+  if (!r.loop_kernels.empty()) j["loop_kernels"] = r.loop_kernels;
   if (!r.rival.empty()) j["rival"] = r.rival;
   std::string text = j.dump();
   text.pop_back();

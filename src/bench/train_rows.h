@@ -22,6 +22,7 @@ struct TrainResult {
   double playing = 0, preparing = 0;          // shares of the time of an agent's training step; the rest is learning
   int64_t time_steps = 0;                     // of a loop over time; 0: there is none
   std::string loop;                           // how the loop runs: resident, unrolled or stretches
+  std::vector<std::string> loop_kernels;      // on a GPU: what was chosen, for each direction
   std::string rival;                          // a command that measures the same work in another program
   double roof = 0;                            // the shortest possible time of a step at current rates, divided by the actual time
   double others = 0;                          // share of the machine that other programs used meanwhile

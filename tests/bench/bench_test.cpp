@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "bench/loop_rows.h"
 #include "bench/train_rows.h"
 #include "machine/caches.h"
 #include "measure/ceilings.h"
@@ -235,6 +236,22 @@ TEST(TrainRows, TheRivalHasTheSameNumberFormat) {
     EXPECT_EQ(row.rival, (threads > 1 ? fmt::format("for n in 1 {}; do {} $n; done", threads, command) : command + " 1") + " | grep '\"T\": 16,'")
         << "three rows of the script are of this model";
   }
+}
+
+// From what an executable's dump says.
+TEST(LoopRows, CountTheStagesOfAStep) {
+  const std::string forward = "kernel 2: loop of 16 steps, resident: 64 blocks of 256 threads, 1 rows each, 3 stages, 6 products\n";
+  const std::string backward = "kernel 4: loop of 16 steps, resident: 64 blocks of 256 threads, 1 rows each, 12 stages, 6 products\n";
+  const std::string other = "kernel 5: loop of 16 steps, unrolled: rows mix\n";
+  EXPECT_EQ(loop_lines("text\n" + forward + other), (std::vector<std::string>{forward.substr(10, forward.size() - 11), other.substr(10, other.size() - 11)}));
+  EXPECT_EQ(loop_stages(forward + backward), 15);
+  EXPECT_EQ(loop_stages(forward + other), 0) << "kernels of single steps have no stages";
+  EXPECT_EQ(loop_stages("no loop"), 0);
+  EXPECT_EQ(loops_in(forward + backward), "resident");
+  EXPECT_EQ(loops_in(forward + other), "resident and unrolled");
+  const Result r{.suite = "ops", .name = "row", .part_us = 3.0, .part = "time_step", .loop = "resident", .stages = 15};
+  EXPECT_EQ(nlohmann::json::parse(to_json(r))["us_per_stage"], 0.2);
+  EXPECT_NE(to_table_line(r).find("resident, 0.2000 us for each of 15 stages"), std::string::npos);
 }
 
 TEST(TrainRows, ReportLoopsOverTime) {
