@@ -118,6 +118,65 @@ TEST_F(GpuLoops, WithWeightsInSeveralBlocks) {
   Gpu::the().backend().use_f32_products(Precision::fp32);
 }
 
+// More rows than blocks of 8 that run at the same time: a block takes two or more such tiles, and with an even number of them and threads to spare, half of its
+// threads multiplies half of the depth for all. Forward and reverse, on a simulated device with so few multiprocessors that few rows are enough.
+TEST_F(GpuLoops, WithSeveralTilesOfRows) {
+  if (tests_real_gpu()) GTEST_SKIP() << "choices of small devices";
+  using Nodes = LoopCase::Nodes;
+  auto layer = [](int64_t rows, int64_t width, bool reverse) {
+    return LoopCase{"wide layer",
+                    {floats({rows, width})},
+                    {floats({rows, width})},
+                    {floats({width, width})},
+                    [](Builder& b, const Nodes& c, const Nodes& x, const Nodes& w) {
+                      const NodeId h = b.unary(Op::tanh, b.add(b.mul(b.matmul(c[0], w[0]), 4.0 / double(b.shape(c[0])[1])), x[0]));
+                      return LoopCase::Next{{h}, {h}};
+                    },
+                    2,
+                    reverse};
+  };
+  // A layer, then four over its result that are blended: rows also mix within themselves.
+  const Type square = floats({256, 256});
+  LoopCase heads{"heads",
+                 {floats({17, 256})},
+                 {floats({17, 256})},
+                 {square, square, square, square, square, square},
+                 [](Builder& b, const Nodes& c, const Nodes& x, const Nodes& w) {
+                   const int64_t last[] = {1};
+                   auto layer = [&](NodeId from, int i) { return b.mul(b.matmul(from, w[size_t(i)]), 0.1); };
+                   const NodeId z = b.unary(Op::tanh, layer(b.unary(Op::tanh, b.add(layer(c[0], 0), x[0])), 1));
+                   const NodeId gate = b.unary(Op::sigmoid, b.sub(layer(z, 4), layer(z, 5)));
+                   const NodeId low = b.unary(Op::tanh, layer(z, 2)), high = b.unary(Op::tanh, layer(z, 3));
+                   const NodeId h = b.add(b.mul(low, b.binary(Op::sub, 1.0, gate)), b.mul(high, gate));
+                   return LoopCase::Next{{b.sub(h, b.mean(h, last, true))}, {h}};
+                 },
+                 2,
+                 true,
+                 true};
+  struct Case {
+    LoopCase loop;
+    int processors;
+    Precision products;
+    const char *forward, *backward;
+  };
+  const Case cases[] = {
+      {layer(33, 400, false), 8, Precision::tf32, "8 blocks of 224 threads, 24 rows each, 1 stages", "8 blocks of 224 threads, 24 rows each, 2 stages"},
+      {layer(20, 21, true), 2, Precision::tf32, "2 blocks of 192 threads, 16 rows each", "2 blocks of 192 threads, 16 rows each"},
+      {product_cases(40, 13)[0], 2, Precision::bf16, "2 blocks of 64 threads, 24 rows each, 1 stages", "2 blocks of 64 threads, 24 rows each, 2 stages"},
+      {heads, 16, Precision::tf32, "16 blocks of 256 threads, 16 rows each, 4 stages", "176 weights of a thread in registers"}};
+  for (const Case& c : cases) {
+    const Loop loop = make_case_loop(c.loop, true);
+    Gpu gpu({.capability = "9.0", .processors = c.processors});
+    gpu.backend().use_f32_products(c.products);
+    CompileOptions options(gpu.backend());
+    const std::string dump = Executable(loop.graph, loop.inputs, loop.results, options).dump();
+    for (const char* note : {c.forward, c.backward}) EXPECT_NE(dump.find(note), std::string::npos) << c.loop.name << ": " << note << " in " << dump;
+    other_device() = [&](const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs, const Values& values,
+                         const std::string& passes) { return gpu.run(graph, inputs, outputs, values, passes); };
+    check(loop, c.loop.steps, c.loop.name, c.products == Precision::bf16 ? 0x1p-10 : 0x1p-13);
+  }
+}
+
 // The loop is one launch, however many steps it has.
 TEST_F(GpuLoops, AreOneLaunch) {
   if (tests_real_gpu()) GTEST_SKIP() << "counts calls of the simulated driver";

@@ -177,7 +177,10 @@ void settle_barrier(int id) {
   Gathering& g = machine.barriers[id];
   const int expected = g.kind == kNamed ? g.expected : machine.live;
   if (g.waiting.empty() || int(g.waiting.size()) < expected) return;
-  checker::barrier();
+  if (machine.launch->entry->cluster > 1 && g.kind == kNamed)
+    checker::barrier_of(g.waiting[0]->rank);
+  else
+    checker::barrier();
   const unsigned answer = g.kind == kSyncAnd ? g.sum == g.waiting.size() : g.sum;
   for (Thread* thread : g.waiting) thread->answer = answer, wake(thread);
   g.waiting.clear();
@@ -303,8 +306,11 @@ unsigned barrier(int kind, int id, int threads, unsigned value) {
   ++machine.ticks;
   if (id < 0 || id >= kMaxNamed) give_up("a barrier's number is " + std::to_string(id));
   if (kind == kNamed && (threads <= 0 || threads % kWarp != 0)) give_up("a named barrier waits for " + std::to_string(threads) + " threads");
-  if ((kind == kCluster) != (machine.launch->entry->cluster > 1)) give_up("a cluster's threads meet at a block's barrier, or a block's at a cluster's");
   Thread& thread = *machine.current;
+  const bool cluster = machine.launch->entry->cluster > 1;
+  if (cluster ? kind != kCluster && kind != kSync : kind == kCluster)
+    give_up("a cluster's threads meet at a barrier that clusters do not have, or a block's at a cluster's");
+  if (cluster && kind == kSync) id = 1 + int(thread.rank), kind = kNamed, threads = int(machine.threads.size()) / machine.launch->entry->cluster;
   Gathering& g = machine.barriers[id];
   if (g.waiting.empty()) g.kind = kind, g.expected = threads, g.sum = 0;
   if (g.kind != kind || g.expected != threads) give_up("threads meet at different barriers");
@@ -348,7 +354,7 @@ void* cluster_address(void* at, unsigned rank) {
 }
 void touch(const void* at, int bytes, int write) {
   if (!machine.current) return;
-  if (const std::string race = checker::touch(at, bytes, write != 0, machine.current->number); !race.empty()) give_up(race);
+  if (const std::string race = checker::touch(at, bytes, write != 0, machine.current->number, machine.current->rank); !race.empty()) give_up(race);
 }
 
 // Describes which threads wait where, in a deadlock.

@@ -12,12 +12,13 @@ namespace simulator::checker {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr int kWarp = 32, kMaxWarps = 512;  // of a cluster
+constexpr int kWarp = 32, kMaxWarps = 512, kMaxRanks = 16;  // of a cluster
 
 struct Access {
   uint64_t time = 0;  // the epoch; epochs of a launch are above its first
   uint32_t block = 0, meeting = 0;
   int32_t thread = -1;
+  uint32_t rank = 0, turn = 0;  // its block in the cluster, and that block's barriers so far
 };
 struct Seen {  // for one byte
   Access write, reads[2];
@@ -33,7 +34,7 @@ Range shared, fixed;
 std::vector<Seen> shared_seen, fixed_seen;
 std::unordered_map<uint64_t, std::vector<Seen>> pages;  // of device memory
 uint64_t epoch = 1, launch_epoch = 1;
-uint32_t block_number = 0, meetings[kMaxWarps] = {};
+uint32_t block_number = 0, meetings[kMaxWarps] = {}, turns[kMaxRanks] = {};
 
 int level() {
   const char* text = std::getenv("SIMULATED_GPU_CHECK");
@@ -52,7 +53,7 @@ std::vector<Doubtful> doubtful;
 bool races(const Access& a, const Access& mine, bool in_shared) {
   if (a.time < launch_epoch || a.thread < 0) return false;
   if (a.block != mine.block) return !in_shared;  // blocks run in any order
-  if (a.thread == mine.thread || a.time != mine.time) return false;
+  if (a.thread == mine.thread || a.time != mine.time || (a.rank == mine.rank && a.turn != mine.turn)) return false;
   return a.thread / kWarp != mine.thread / kWarp || a.meeting == mine.meeting;
 }
 
@@ -80,6 +81,7 @@ void begin_block(uint64_t block) {
 }
 
 void barrier() { ++epoch; }
+void barrier_of(unsigned rank) { ++turns[rank]; }
 void meet(int warp) { ++meetings[warp]; }
 
 std::string last_write() {
@@ -90,12 +92,12 @@ std::string last_write() {
   return found;
 }
 
-std::string touch(const void* at, int bytes, bool write, int thread) {
+std::string touch(const void* at, int bytes, bool write, int thread, unsigned rank) {
   if (std::string before = last_write(); !before.empty()) return before;
   const auto address = reinterpret_cast<uint64_t>(at);
   const bool in_shared = shared.has(address) || fixed.has(address);
   if (!in_shared && !on_device(address, size_t(bytes))) return {};  // the thread's own memory, or out of bounds
-  const Access mine{epoch, block_number, meetings[thread / kWarp], thread};
+  const Access mine{epoch, block_number, meetings[thread / kWarp], thread, rank, turns[rank]};
   for (int i = 0; i < bytes; ++i) {
     const uint64_t byte = address + uint64_t(i);
     Seen* seen = nullptr;

@@ -12,11 +12,12 @@ bool wanted();
 
 void begin_launch(const void* shared, size_t shared_bytes, const void* fixed, size_t fixed_bytes);
 void begin_block(uint64_t block);
-void barrier();       // all threads of the block have reached the barrier
-void meet(int warp);  // all threads of this warp have synchronized
+void barrier();                  // all threads of the block, or of the cluster, have reached the barrier
+void barrier_of(unsigned rank);  // all threads of one block of the cluster have
+void meet(int warp);             // all threads of this warp have synchronized
 
-// Describes a race of this access or the last write; empty: none. `thread` is the thread's index in the block.
-std::string touch(const void* at, int bytes, bool write, int thread);
+// Describes a race of this access or the last write; empty: none. `thread` is the thread's index in the block or cluster, `rank` its block's in the cluster.
+std::string touch(const void* at, int bytes, bool write, int thread, unsigned rank);
 std::string last_write();
 
 }  // namespace simulator::checker

@@ -1,5 +1,7 @@
 // Compiles graphs for a CUDA device and runs them with guarded memory: on the machine's GPU if it has one, else on the simulated one.
 #pragma once
+#include <optional>
+
 #include "backend/cuda/backend.h"
 #include "ops/harness.h"
 #include "runtime/arena.h"
@@ -13,6 +15,9 @@ class Gpu {
     static Gpu* gpu = new Gpu;
     return *gpu;
   }
+
+  // A device with these properties, which is simulated as long as this object exists.
+  explicit Gpu(const SimulatorOptions& options) : simulator_(std::in_place, options) { start(); }
 
   cuda::CudaBackend& backend() { return *backend_; }
 
@@ -61,11 +66,14 @@ class Gpu {
   static constexpr int64_t kGuard = 256;
 
   Gpu() {
-    std::optional<Simulator> simulator;  // its libraries stay loaded once opened
-    if (!tests_real_gpu()) {
+    if (!tests_real_gpu()) simulator_.emplace();
+    start();
+    simulator_.reset();  // its libraries stay loaded once opened
+  }
+  void start() {
+    if (simulator_) {
       static const TempFolder cache;  // timings from a simulated GPU must not reach a real cache
       ::setenv("RIDGE_CACHE", cache.path().c_str(), 0);
-      simulator.emplace();
     }
     backend_ = cuda::make_cuda_backend();
     arena_ = std::make_shared<Arena>(*backend_);
@@ -76,6 +84,7 @@ class Gpu {
     held_ = std::max<int64_t>(2 * bytes, 1 << 20), memory_ = backend_->allocate(held_);
   }
 
+  std::optional<Simulator> simulator_;
   std::unique_ptr<cuda::CudaBackend> backend_;
   std::shared_ptr<Arena> arena_;
   std::byte* memory_ = nullptr;

@@ -466,8 +466,12 @@ class LoopPlanner {
     for (const LoopNest& n : loop_.nests) deepest = std::max({deepest, n.reduced, n.product ? (n.product->depth + 3) / 4 : 1});
     // The number of lanes decides the order of sums, so it depends on the step alone and not on the number of rows.
     set_lanes(1);
-    if (loop_.matrix)
-      loop_.padded_columns = (loop_.columns + 8 * loop_.cluster - 1) / (8 * loop_.cluster) * 8 * loop_.cluster, loop_.groups = 4, loop_.rows_each = 2 * tiles_;
+    if (loop_.matrix) {
+      const int part = 8 * loop_.cluster;
+      loop_.padded_columns = (loop_.columns + part - 1) / part * part;
+      loop_.splits = tiles_ % 2 == 0 && loop_.padded_columns / loop_.cluster * 8 <= kFullThreads ? 2 : 1;
+      loop_.groups = 4 * loop_.splits, loop_.rows_each = 2 * tiles_ / loop_.splits;
+    }
     for (int lanes = 2; !loop_.matrix && lanes <= 32 && lanes / 2 < deepest && loop_.threads() < kFullThreads; lanes *= 2) {
       const int before = loop_.lanes;
       set_lanes(lanes);
@@ -521,14 +525,14 @@ namespace {
 
 int64_t matrix_blocks(int64_t rows, int cluster, int tiles) { return (rows + 8 * tiles - 1) / (8 * tiles) * cluster; }
 
-// The tiles of 8 rows to take at a time so that all blocks run at the same time; and, as multiprocessors are in groups whose number need not be a multiple of
-// a cluster's, so that a tenth of them may stay idle.
+// How many tiles of 8 rows a block may take so that all blocks run at the same time: the fewest, and the fewest with a tenth of the multiprocessors idle, as
+// these are in groups whose number need not be a multiple of a cluster's.
 std::vector<int> tiles_of(int64_t rows, int cluster, int multiprocessors) {
   std::vector<int> all;
   for (int most : {multiprocessors, cluster > 1 ? multiprocessors * 9 / 10 : multiprocessors}) {
     int tiles = 1;
     while (tiles < kMostTiles && matrix_blocks(rows, cluster, tiles) > most) ++tiles;
-    if (tiles > 1 && (all.empty() || all.back() != tiles)) all.push_back(tiles);
+    if (matrix_blocks(rows, cluster, tiles) <= most && (all.empty() || all.back() != tiles)) all.push_back(tiles);
   }
   return all;
 }
@@ -556,10 +560,12 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
         return false;
       }
     };
-    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && out.loops.empty(); cluster *= 2) {  // the fewest that hold the weights
-      if (!add(cluster, 1)) continue;
-      if (matrix_blocks(rows, cluster, 1) > chip.multiprocessors) out.loops.clear();
-      for (int tiles : tiles_of(rows, cluster, chip.multiprocessors)) add(cluster, tiles);
+    // The fewest blocks of a cluster that hold the weights, and all rows at the same time; if there are none, the fewest that hold the weights.
+    bool together = false;
+    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && !together; cluster *= 2) {
+      const size_t before = out.loops.size();
+      for (int tiles : tiles_of(rows, cluster, chip.multiprocessors)) together |= add(cluster, tiles);
+      if (together) out.loops.erase(out.loops.begin(), out.loops.begin() + int64_t(before));
       if (out.loops.empty()) add(cluster, 1);
     }
     add(0, 1);

@@ -73,10 +73,11 @@ struct ResidentLoop {
 
   // A thread is (group of rows, column, lane). A group takes `rows_each` rows; lanes share the sums of a column. On matrix units, there are 4 groups of 2 rows
   // or a multiple of 2 and a warp takes 8 columns, so that a thread's sums of two slots of a column and two rows are a fragment of 16 lines of weights and
-  // 8 rows of the value. More rows multiply each fragment of weights that is read more often, and keep fewer blocks busy.
+  // 8 rows of the value. More rows multiply each fragment of weights that is read more often, and keep fewer blocks busy. With two splits, half of the
+  // threads multiply one half of the depth for the rows of all, and the other half the other: then registers hold twice as many weights.
   bool matrix = false;
   int cluster = 1;  // blocks that share the columns of their rows: each has the weights of its columns, and all have the values that threads exchange
-  int columns = 1, padded_columns = 1, lanes = 1, groups = 1, rows_each = 1;
+  int columns = 1, padded_columns = 1, lanes = 1, groups = 1, rows_each = 1, splits = 1;
   int ahead = 4;             // steps whose inputs are in registers; 1: those of the next step, in a long step; 0: those of the next step as soon as the
                              // registers of this step's are free
   int weight_registers = 0;  // per thread; the remaining weights are in shared memory
@@ -86,8 +87,8 @@ struct ResidentLoop {
   bool is_wide(const LoopNest& nest) const { return columns > 1 && !nest.product && slots(nest.points) > kMostSlotsOfNest; }
   static constexpr int kMostSlotsOfNest = 8;
   int slots(int64_t width) const { return int((width + columns - 1) / columns); }
-  int tiles() const { return rows_each / 2; }                                                       // on matrix units: of 8 rows
-  int sharers() const { return matrix ? 4 : lanes; }                                                // threads that hold the weights of a column
+  int tiles() const { return groups * rows_each / 8; }                                              // on matrix units: of 8 rows
+  int sharers() const { return matrix ? 4 * splits : lanes; }                                       // threads that hold the weights of a column
   static int chunk(LoopFactor f) { return f == LoopFactor::bf16 || f == LoopFactor::f16 ? 8 : 4; }  // weights in the 16 bytes that a thread takes at a time
   int chunks(const LoopProduct& p) const { return int((p.depth + chunk(p.format) * sharers() - 1) / (chunk(p.format) * sharers())); }
   bool exchanges() const;            // threads meet at barriers

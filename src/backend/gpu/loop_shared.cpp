@@ -106,6 +106,11 @@ LoopShared loop_shared(const ResidentLoop& loop) {
     places(p.factor).at[p.value] = at, out.bytes = std::max(out.bytes, at + p.bytes);
     placed.push_back(p);
   }
+  for (const std::vector<size_t>& group : product_groups(loop)) {
+    out.partials.push_back(out.bytes);
+    for (size_t i : group)
+      if (loop.splits > 1) out.bytes += int64_t(loop.slots(loop.nests[i].points)) * loop.rows_each * loop.threads() * 4;
+  }
   out.weights = out.bytes;
   const std::vector<int> kept = chunks_in_registers(loop);
   for (size_t i = 0; i < loop.nests.size(); ++i)

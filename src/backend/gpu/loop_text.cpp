@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/gpu/loop_parts.h"
 
@@ -64,8 +65,10 @@ class LoopWriter : LoopParts {
     line("@global Fault* fault = args.fault;");
     line("const int steps = (int)args.steps, rows = (int)args.rows, thread = (int)@thread;");
     if (loop_.matrix)
-      line(fmt::format("const int lane = 0, n = thread / 4{}, group = thread % 4, sharer = group;",
-                       loop_.cluster > 1 ? fmt::format(" + (int)@cluster_rank * {}", loop_.padded_columns / loop_.cluster) : ""));
+      line(fmt::format("const int lane = 0, n = {} / 4{}, group = thread % 4{}, sharer = group;",
+                       loop_.splits > 1 ? fmt::format("thread % {}", loop_.threads() / loop_.splits) : "thread",
+                       loop_.cluster > 1 ? fmt::format(" + (int)@cluster_rank * {}", loop_.padded_columns / loop_.cluster) : "",
+                       loop_.splits > 1 ? fmt::format(" + thread / {} * 4", loop_.threads() / loop_.splits) : ""));
     else
       line(fmt::format("const int lane = thread % {}, n = thread / {} % {}, group = thread / {}, sharer = lane;", loop_.lanes, loop_.lanes,
                        loop_.padded_columns, loop_.lanes * loop_.padded_columns));
@@ -121,7 +124,7 @@ class LoopWriter : LoopParts {
           const Line& of = alone ? lines[l] : lines[l + size_t(q % 2)];
           return weight(of.nest, std::to_string(of.slot), std::to_string(alone ? q % 2 * 2 + q / 2 : q / 2));
         };
-        const std::string first = fmt::format("const int k = (i * 4 + sharer) * {};", ResidentLoop::chunk(p.format));
+        const std::string first = fmt::format("const int k = (i * {} + sharer) * {};", loop_.sharers(), ResidentLoop::chunk(p.format));
         if (kept > 0) {
           line("@unroll");
           open(fmt::format("for (int i = 0; i < {}; ++i) {{", kept));
@@ -270,6 +273,7 @@ class LoopWriter : LoopParts {
   void products(int stage) {
     for (const std::vector<size_t>& group : groups_)
       if (loop_.nests[group[0]].stage == stage) loop_.matrix ? multiply_matrix(group) : multiply(group);
+    if (loop_.splits > 1) join_splits(stage);
   }
 
   void multiply(const std::vector<size_t>& nests) {
@@ -365,31 +369,58 @@ class LoopWriter : LoopParts {
       close();
     }
     close();
+    // Of the thread's rows, which are the tiles of its half of the threads.
+    auto sum_of = [&](size_t l, int tile, int r) {
+      const bool alone = l % 2 == 0 && l + 1 == lines.size();
+      auto chain = [&](int c) { return fmt::format("tile[{}][{}][{}][{}]", l / 2, tile, c, (alone ? c % 2 : int(l % 2)) * 2 + r % 2); };
+      return fmt::format("{} + {}{}", chain(0), chain(1), chains == 4 ? fmt::format(" + ({} + {})", chain(2), chain(3)) : "");
+    };
+    if (loop_.splits > 1) line(fmt::format("const int other = group < 4 ? thread + {0} : thread - {0};", loop_.threads() / 2));
     for (size_t l = 0; l < lines.size(); ++l)
       for (int r = 0; r < loop_.rows_each; ++r) {
-        const bool alone = l % 2 == 0 && l + 1 == lines.size();
-        auto chain = [&](int c) { return fmt::format("tile[{}][{}][{}][{}]", l / 2, r / 2, c, (alone ? c % 2 : int(l % 2)) * 2 + r % 2); };
-        line(fmt::format("sum{}[{}][{}] = {} + {}{};", lines[l].nest, lines[l].slot, r, chain(0), chain(1),
-                         chains == 4 ? fmt::format(" + ({} + {})", chain(2), chain(3)) : ""));
+        const std::string to = fmt::format("sum{}[{}][{}]", lines[l].nest, lines[l].slot, r);
+        if (loop_.splits == 1) {
+          line(fmt::format("{} = {};", to, sum_of(l, r / 2, r)));
+          continue;
+        }
+        line(fmt::format("const float x{0}_{1} = {2}, y{0}_{1} = {3};", l, r, sum_of(l, r / 2, r), sum_of(l, (loop_.rows_each + r) / 2, r)));
+        line(fmt::format("{0} = group < 4 ? x{1}_{2} : y{1}_{2};", to, l, r));
+        line(fmt::format("{0}[{1} + other] = group < 4 ? y{2}_{3} : x{2}_{3};", partials(g), (int(l) * loop_.rows_each + r) * loop_.threads(), l, r));
       }
     close();
   }
+
+  // With two splits: adds what the other half of the threads has summed for this thread's rows.
+  void join_splits(int stage) {
+    bool met = false;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (loop_.nests[groups_[g][0]].stage != stage) continue;
+      if (!std::exchange(met, true)) line("@barrier;");
+      const std::vector<Line> lines = lines_of(groups_[g]);
+      for (size_t l = 0; l < lines.size(); ++l)
+        for (int r = 0; r < loop_.rows_each; ++r)
+          line(
+              fmt::format("sum{}[{}][{}] += {}[{} + thread];", lines[l].nest, lines[l].slot, r, partials(g), (int(l) * loop_.rows_each + r) * loop_.threads()));
+    }
+  }
+  std::string partials(size_t group) const { return fmt::format("((@in_shared float*)(shared_memory + {}))", shared_.partials[group]); }
 
   // Words b[tile][4] of chunk i of the value that products multiply: of row lane / 4 of each tile, elements that the lane's weights belong to. A thread's rows
   // of a tile are two of its group's.
   void load_factor(const LoopProduct& p, int all) {
     const int per = ResidentLoop::chunk(p.format), in_word = per / 4;
     const int64_t pitch = shared_.factors.pitch[size_t(p.value)] * in_word;
-    line(fmt::format("const int k = (i * 4 + sharer) * {};", per));
+    line(fmt::format("const int k = (i * {} + sharer) * {};", loop_.sharers(), per));
     line(fmt::format("u32 b[{}][4];", loop_.tiles()));
     line("@unroll");
     open(fmt::format("for (int tile = 0; tile < {}; ++tile) {{", loop_.tiles()));
-    line(fmt::format("@in_shared const {}* const from = factor{} + (n % 8 / 2 * {} + (2 * tile + n % 2) * {}){};", factor_type(p.format), p.value,
-                     loop_.rows_each * pitch + LoopShared::kGroupGap * in_word, pitch, p.offset ? fmt::format(" + {}", p.offset) : ""));
+    line(fmt::format("@in_shared const {}* const from = factor{} + ((tile / {} * 4 + n % 8 / 2) * {} + (tile % {} * 2 + n % 2) * {}){};", factor_type(p.format),
+                     p.value, loop_.rows_each / 2, loop_.rows_each * pitch + LoopShared::kGroupGap * in_word, loop_.rows_each / 2, pitch,
+                     p.offset ? fmt::format(" + {}", p.offset) : ""));
     if (p.stride == 1 && p.offset % per == 0) {
       line("const Quad h = *(@in_shared const Quad*)(from + k);");
       line("b[tile][0] = h.x, b[tile][1] = h.y, b[tile][2] = h.z, b[tile][3] = h.w;");
-      if (p.depth % (per * 4) != 0) {
+      if (p.depth % (per * loop_.sharers()) != 0) {
         open(fmt::format("if (i == {}) {{", all - 1));
         for (int q = 0; q < 4; ++q) {
           line(fmt::format("if (k + {} >= {}) b[tile][{}] = 0;", q * in_word, p.depth, q));

@@ -7,7 +7,7 @@
 
 namespace ridge::gpu {
 
-// A block's shared memory: values that threads exchange (carries twice: a step reads one copy and writes the other), then weights.
+// A block's shared memory: values that threads exchange (carries twice: a step reads one copy and writes the other), sums that they exchange, then weights.
 struct LoopShared {
   struct Places {                // by value
     std::vector<int64_t> at;     // bytes from the start; -1: not there
@@ -15,6 +15,7 @@ struct LoopShared {
     std::vector<int64_t> copy;   // elements (of factors: words) from one copy to the other; 0: one copy
   };
   Places values, factors;
+  std::vector<int64_t> partials;  // by group of products: sums over half of the depth
   int64_t weights = 0, bytes = 0;
   // With a pitch of 16 words, modulo all 32 banks, the words that a warp's lanes store at a time, or load 16 bytes of, are in different banks.
   static constexpr int kGroupGap = 8;
