@@ -129,6 +129,7 @@ struct Machine {
   Index block;  // the first one of a cluster
   unsigned char* shared = nullptr;
   size_t shared_of_block = 0;
+  void* reached = nullptr;  // in another block of the cluster
   std::string trouble;
   long long ticks = 0;
 };
@@ -350,10 +351,18 @@ long long clock() { return ++machine.ticks; }
 unsigned cluster_rank() { return machine.current->rank; }
 void* cluster_address(void* at, unsigned rank) {
   if (rank >= unsigned(machine.launch->entry->cluster)) give_up("a cluster has no block " + std::to_string(rank));
-  return static_cast<unsigned char*>(at) + (std::ptrdiff_t(rank) - std::ptrdiff_t(machine.current->rank)) * std::ptrdiff_t(machine.shared_of_block);
+  machine.reached = static_cast<unsigned char*>(at) + (std::ptrdiff_t(rank) - std::ptrdiff_t(machine.current->rank)) * std::ptrdiff_t(machine.shared_of_block);
+  return machine.reached;
 }
 void touch(const void* at, int bytes, int write) {
   if (!machine.current) return;
+  // Another block's shared memory is written by cluster_store alone, and not read.
+  const std::ptrdiff_t from = static_cast<const unsigned char*>(at) - machine.shared, size = std::ptrdiff_t(machine.shared_of_block),
+                       rank = machine.current->rank;
+  const bool in_cluster = from >= 0 && from < size * machine.launch->entry->cluster;
+  if (in_cluster && (from < rank * size || from + bytes > rank * size + std::ptrdiff_t(machine.launch->shared)) && (!write || at != machine.reached))
+    give_up(std::string(write ? "a write to" : "a read of") + " byte " + std::to_string(from - rank * size) + " of a block's " +
+            std::to_string(machine.launch->shared) + " bytes of shared memory");
   if (const std::string race = checker::touch(at, bytes, write != 0, machine.current->number, machine.current->rank); !race.empty()) give_up(race);
 }
 

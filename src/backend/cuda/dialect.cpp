@@ -31,12 +31,13 @@ RIDGE_INLINE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 template <class T> RIDGE_INLINE void cluster_store(T* at, T x, u32 blocks) {
-  const u32 here = (u32)__cvta_generic_to_shared(at);
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  const u32 begin = (u32)__cvta_generic_to_shared(shared_memory), offset = (u32)__cvta_generic_to_shared(at) - begin;  // addresses hold the block's rank
 #pragma unroll
   for (u32 rank = 0; rank < blocks; ++rank) {
     u32 to;  // where the block's memory begins: with the address of each element, the compiler would keep one in a register for each store of a step
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(0), "r"(rank));
-    to += here;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(begin), "r"(rank));
+    to += offset;
     if constexpr (sizeof(T) == 2)
       asm volatile("st.shared::cluster.u16 [%0], %1;" :: "r"(to), "h"(x) : "memory");
     else if constexpr (sizeof(T) == 4)

@@ -488,7 +488,7 @@ class LoopPlanner {
            2 * loop_.rows_each * sums <= kMostSums)
       loop_.rows_each *= 2;
     if (slots * loop_.rows_each > kMostSlots) refuse_loop("a thread has {} values of a row; at most {} stay in registers", slots, kMostSlots);
-    loop_.ahead = reduces ? 1 : tiles_ > 1 ? 0 : slots * loop_.rows_each > 24 ? 2 : 4;
+    loop_.ahead = reduces ? 1 : tiles_ > 1 || loop_.cluster > 1 ? 0 : slots * loop_.rows_each > 24 ? 2 : 4;
     // How many registers a step needs besides weights is known only to the compiler: the most that weights can have, and candidates with fewer.
     const int registers = loop_.threads() <= kFullThreads ? 255 : 128;
     const int64_t most = registers - 44 - loop_.rows_each * (carried + (loop_.matrix ? 2 : 1) * sums);
