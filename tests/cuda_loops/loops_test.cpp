@@ -163,7 +163,7 @@ TEST_F(GpuLoops, WithSeveralTilesOfRows) {
       {layer(33, 400, false), 8, Precision::tf32, "8 blocks of 224 threads, 24 rows each, 1 stages", "8 blocks of 224 threads, 24 rows each, 2 stages"},
       {layer(20, 21, true), 2, Precision::tf32, "2 blocks of 192 threads, 16 rows each", "2 blocks of 192 threads, 16 rows each"},
       {product_cases(40, 13)[0], 2, Precision::bf16, "2 blocks of 64 threads, 24 rows each, 1 stages", "2 blocks of 64 threads, 24 rows each, 2 stages"},
-      {heads, 16, Precision::tf32, "16 blocks of 256 threads, 16 rows each, 4 stages", "176 weights of a thread in registers"}};
+      {heads, 16, Precision::tf32, "16 blocks of 256 threads, 16 rows each, 4 stages", "8 blocks that send their columns, 176 weights"}};
   for (const Case& c : cases) {
     const Loop loop = make_case_loop(c.loop, true);
     Gpu gpu({.capability = "9.0", .processors = c.processors});

@@ -21,6 +21,23 @@ RIDGE_INLINE void cluster_barrier() { simulator_cluster_barrier(); }
 template <class T> RIDGE_INLINE void cluster_store(T* at, T x, u32 blocks) {
   for (u32 rank = 0; rank < blocks; ++rank) *(T*)simulator_hooks.cluster_address(at, rank) = x;
 }
+SIMULATOR_UNWATCHED inline void cluster_prepare(u64* barriers, u32) {
+  if (threadIdx.x == 0) barriers[0] = barriers[1] = 0;
+}
+SIMULATOR_UNWATCHED inline void count_sent(u64* barrier, u32 rank, u32 bytes) { *(u64*)simulator_hooks.cluster_address(barrier, rank) += bytes; }
+template <class T> RIDGE_INLINE void cluster_send(T* at, T x, u64* barriers, u32 turn, u32 self, u32 blocks) {
+  for (u32 rank = 0; rank < blocks; ++rank) {
+    if (rank == self) continue;
+    count_sent(barriers + turn % 2, rank, sizeof x);
+    *(T*)simulator_hooks.cluster_address(at, rank) = x;
+  }
+}
+SIMULATOR_UNWATCHED inline void cluster_meet(u64* barriers, u32 turn, u32 bytes) {
+  simulator_cluster_barrier();
+  if (threadIdx.x != 0) return;
+  if (barriers[turn % 2] != bytes) simulator_hooks.fail("a block of a cluster receives another number of bytes than it waits for");
+  barriers[turn % 2] = 0;
+}
 #else
 RIDGE_INLINE u32 cluster_rank() {
   u32 rank;
@@ -45,6 +62,35 @@ template <class T> RIDGE_INLINE void cluster_store(T* at, T x, u32 blocks) {
     else
       asm volatile("st.shared::cluster.u64 [%0], %1;" :: "r"(to), "l"(*(u64*)&x) : "memory");
   }
+}
+// Two barriers take turns, each for the warps of this block and the bytes that the others send. Nothing waits for stores to device memory, as a cluster's barrier does.
+RIDGE_INLINE void cluster_prepare(u64* barriers, u32 warps) {
+  const u32 at = (u32)__cvta_generic_to_shared(barriers);
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\nmbarrier.init.shared::cta.b64 [%2], %1;\nfence.mbarrier_init.release.cluster;"
+        :: "r"(at), "r"(warps), "r"(at + 8) : "memory");
+}
+template <class T> RIDGE_INLINE void cluster_send(T* at, T x, u64* barriers, u32 turn, u32 self, u32 blocks) {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  const u32 begin = (u32)__cvta_generic_to_shared(shared_memory);
+  const u32 offset = (u32)__cvta_generic_to_shared(at) - begin, barrier = (u32)__cvta_generic_to_shared(barriers + turn % 2) - begin;
+#pragma unroll
+  for (u32 i = 1; i < blocks; ++i) {
+    u32 to;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(begin), "r"((self + i) % blocks));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+        :: "r"(to + offset), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(to + barrier) : "memory");
+  }
+}
+RIDGE_INLINE void cluster_meet(u64* barriers, u32 turn, u32 bytes) {
+  const u32 at = (u32)__cvta_generic_to_shared(barriers + turn % 2);
+  __syncwarp();
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(bytes) : "memory");
+  else if (threadIdx.x % 32 == 0)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(at) : "memory");
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra.uni over;\nbra.uni again;\nover:\n}"
+      :: "r"(at), "r"(turn / 2 % 2) : "memory");
 }
 #endif
 )";
@@ -93,6 +139,9 @@ const gpu::KernelDialect::Word kWords[] = {
     {"cluster_rank", "cluster_rank()"},
     {"cluster_barrier", "cluster_barrier()"},
     {"cluster_store(", "cluster_store("},
+    {"cluster_prepare(", "cluster_prepare("},
+    {"cluster_send(", "cluster_send("},
+    {"cluster_meet(", "cluster_meet("},
     {"matrix_units", matrix_units()},
     {"tf32(", "to_tf32("},
     {"bf16_pair(", "pack_bf16("},

@@ -15,6 +15,10 @@
 //   @clusters                         defines what the following words need; only where GpuChip::blocks_of_cluster is more than 1
 //   @cluster_rank, @cluster_barrier   the block's number in its cluster; waits for all threads of the cluster
 //   @cluster_store(at, value, blocks) to where `at` is in the shared memory of each of the cluster's blocks
+//   @cluster_prepare(barriers, warps) before the first turn, with a @cluster_barrier behind it: two u64 in shared memory that take turns
+//   @cluster_send(at, quad, barriers, turn, rank, blocks)   four words to where `at` is in the other blocks of the cluster
+//   @cluster_meet(barriers, turn, bytes)                    waits for all warps of the block and for `bytes` from the other blocks, which send what they have
+//                                     read everything for. In each turn every warp sends something.
 //   @tf32(word), @bf16_pair(low, high), @f16_pair(low, high)   factors of products as words: the bits of one f32 number, rounded, or of two numbers
 //   @multiply_tf32(sums, a, b0, b1), @multiply_bf16(…), @multiply_f16(…)
 //       A warp's sums += A · B; with g = lane / 4 and t = lane % 4, a lane has sums[4] of A's lines g, g, g + 8, g + 8 and B's columns 2t, 2t + 1, 2t, 2t + 1;

@@ -25,7 +25,7 @@ class ResidentKernel final : public Kernel {
     for (const LoopNest& nest : loop.nests) products += nest.product.has_value();
     note_ = fmt::format("resident: {} blocks of {} threads, {} rows each, {} stages, {} products{}, {} weights of a thread in registers, {} bytes shared",
                         blocks_, threads_, int64_t(loop.groups) * loop.rows_each, loop.stages, products,
-                        loop.cluster > 1 ? fmt::format(" on matrix units of {} blocks", loop.cluster)
+                        loop.cluster > 1 ? fmt::format(" on matrix units of {} blocks{}", loop.cluster, loop.sends ? " that send their columns" : "")
                         : loop.matrix    ? " on matrix units"
                                          : "",
                         loop.weight_registers, made_.text.shared);

@@ -42,15 +42,16 @@ std::string LoopParts::factor(LoopFactor format, const std::string& x, const std
   return x;
 }
 
-std::string LoopParts::store_factor(int v, const std::string& element, const std::string& x) const {
+std::string LoopParts::store_factor(int v, const std::string& element, const std::string& x, bool sent_later) const {
   const int64_t pitch = shared_.factors.pitch[size_t(v)] * ResidentLoop::chunk(value(v).format) / 4,
                 gap = LoopShared::kGroupGap * ResidentLoop::chunk(value(v).format) / 4;
   const std::string word = factor(value(v).format, x);
-  return put(fmt::format("factor{}[group * {} + r * {} + {}]", v, loop_.rows_each * pitch + gap, pitch, element), factor_type(value(v).format), word);
+  return put(fmt::format("factor{}[group * {} + r * {} + {}]", v, loop_.rows_each * pitch + gap, pitch, element), factor_type(value(v).format), word,
+             sent_later);
 }
 
-std::string LoopParts::put(const std::string& at, const char* type, const std::string& x) const {
-  if (loop_.cluster == 1) return fmt::format("{} = ({}){};", at, type, x);
+std::string LoopParts::put(const std::string& at, const char* type, const std::string& x, bool sent_later) const {
+  if (loop_.cluster == 1 || (loop_.sends && sent_later)) return fmt::format("{} = ({}){};", at, type, x);
   return fmt::format("@cluster_store(&{}, ({}){}, {}u);", at, type, x, loop_.cluster);
 }
 

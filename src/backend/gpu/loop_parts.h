@@ -45,9 +45,9 @@ class LoopParts {
   static std::string factor(LoopFactor format, const std::string& x, const std::string& y = "0.f");
   static const char* factor_type(LoopFactor format) { return ResidentLoop::chunk(format) == 8 ? "u16" : "u32"; }
   // Stores the element of the thread's row r in its group of two.
-  std::string store_factor(int v, const std::string& element, const std::string& x) const;
-  // Stores what other threads read.
-  std::string put(const std::string& at, const char* type, const std::string& x) const;
+  std::string store_factor(int v, const std::string& element, const std::string& x, bool sent_later = true) const;
+  // Stores what other threads read, in all blocks of a cluster unless the warp sends it later.
+  std::string put(const std::string& at, const char* type, const std::string& x, bool sent_later = true) const;
   const char* barrier() const { return loop_.cluster > 1 ? "@cluster_barrier;" : "@barrier;"; }
   std::string in_shared(int v, const std::string& element) const;
   // The conditions under which column n has an element in slot j of `width`; empty: always.

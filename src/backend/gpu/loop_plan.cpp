@@ -99,6 +99,7 @@ class LoopPlanner {
     find_places();
     order_stages();
     choose_threads();
+    loop_.sends = sends();
     std::vector<ResidentLoop> loops;
     int64_t least = INT64_MAX;
     for (int budget : budgets_) {
@@ -442,6 +443,19 @@ class LoopPlanner {
       }
       if (loop_.is_wide(nest) && limit != INT32_MAX) nest.stage = std::max(nest.stage, limit);
     }
+  }
+
+  // Every warp stores whole rows of its 8 columns of all values that are exchanged, and at least one in each stage that ends with a barrier.
+  bool sends() const {
+    if (loop_.cluster == 1 || loop_.padded_columns != loop_.columns) return false;
+    std::vector<int64_t> bytes(size_t(loop_.stages), 0);
+    for (const LoopValue& v : loop_.values) {
+      if (v.entering || !(v.shared || v.factor)) continue;
+      if (!v.registers || v.uniform || v.width % loop_.columns != 0 || size_of(v.dtype) > 4 || v.stage < 0) return false;
+      bytes[size_t(v.stage)] += v.width * loop_.groups * loop_.rows_each * 8;
+    }
+    if (!loop_.meets_between_steps()) bytes.back() = 1;
+    return std::all_of(bytes.begin(), bytes.end(), [](int64_t b) { return b > 0 && b < (1 << 20); });  // that a barrier can count
   }
 
   void set_lanes(int lanes) {

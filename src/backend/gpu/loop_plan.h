@@ -78,8 +78,9 @@ struct ResidentLoop {
   bool matrix = false;
   int cluster = 1;  // blocks that share the columns of their rows: each has the weights of its columns, and all have the values that threads exchange
   int columns = 1, padded_columns = 1, lanes = 1, groups = 1, rows_each = 1, splits = 1;
-  int ahead = 4;             // steps whose inputs are in registers; 1: those of the next step, in a long step; 0: those of the next step as soon as the
-                             // registers of this step's are free
+  bool sends = false;  // warps send their columns to the other blocks of a cluster, which wait for these alone; otherwise all wait for all stores of a stage
+  int ahead = 4;       // steps whose inputs are in registers; 1: those of the next step, in a long step; 0: those of the next step as soon as the
+                       // registers of this step's are free
   int weight_registers = 0;  // per thread; the remaining weights are in shared memory
   int threads() const { return groups * padded_columns * lanes / cluster; }
   int64_t blocks() const { return (rows + int64_t(groups) * rows_each - 1) / (int64_t(groups) * rows_each) * cluster; }

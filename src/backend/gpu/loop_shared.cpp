@@ -111,6 +111,8 @@ LoopShared loop_shared(const ResidentLoop& loop) {
     for (size_t i : group)
       if (loop.splits > 1) out.bytes += int64_t(loop.slots(loop.nests[i].points)) * loop.rows_each * loop.threads() * 4;
   }
+  out.barriers = out.bytes;
+  if (loop.sends) out.bytes += 16;
   out.weights = out.bytes;
   const std::vector<int> kept = chunks_in_registers(loop);
   for (size_t i = 0; i < loop.nests.size(); ++i)

@@ -64,15 +64,21 @@ class LoopWriter : LoopParts {
     if (shared_.bytes > 0) line("@dynamic_shared;");
     line("@global Fault* fault = args.fault;");
     line("const int steps = (int)args.steps, rows = (int)args.rows, thread = (int)@thread;");
+    if (loop_.cluster > 1) line("const u32 rank = @cluster_rank;");
     if (loop_.matrix)
       line(fmt::format("const int lane = 0, n = {} / 4{}, group = thread % 4{}, sharer = group;",
                        loop_.splits > 1 ? fmt::format("thread % {}", loop_.threads() / loop_.splits) : "thread",
-                       loop_.cluster > 1 ? fmt::format(" + (int)@cluster_rank * {}", loop_.padded_columns / loop_.cluster) : "",
+                       loop_.cluster > 1 ? fmt::format(" + (int)rank * {}", loop_.padded_columns / loop_.cluster) : "",
                        loop_.splits > 1 ? fmt::format(" + thread / {} * 4", loop_.threads() / loop_.splits) : ""));
     else
       line(fmt::format("const int lane = thread % {}, n = thread / {} % {}, group = thread / {}, sharer = lane;", loop_.lanes, loop_.lanes,
                        loop_.padded_columns, loop_.lanes * loop_.padded_columns));
     line(fmt::format("const int first_row = ((int)@block / {} * {} + group) * {};", loop_.cluster, loop_.groups, loop_.rows_each));
+    if (loop_.sends) {
+      line(fmt::format("u64* const barriers = (u64*)(shared_memory + {});", shared_.barriers));
+      line("u32 turn = 0;");
+      line(fmt::format("@cluster_prepare(barriers, {}u);", loop_.threads() / 32));
+    }
     if (loop_.cluster > 1) line(barrier());  // all blocks of the cluster have started
     line("(void)fault, (void)lane, (void)n, (void)group, (void)thread, (void)sharer;");
   }
@@ -220,8 +226,8 @@ class LoopWriter : LoopParts {
           fmt::format("{{ const {} x = load_one(from + (row * {} + {}), {});", TileWriter::type(x.dtype), x.width, element_of_slot(), both("live", inside));
       if (x.registers) put += fmt::format(" value{}[r][j] = x;", v);
       if (x.shared)
-        put += fmt::format(" if ({}) {}", either(both(one_lane(), inside)), this->put(in_shared(v, element_of_slot()), TileWriter::type(x.dtype), "x"));
-      if (x.factor) put += fmt::format(" if ({}) {}", either(inside), store_factor(v, element_of_slot(), "x"));
+        put += fmt::format(" if ({}) {}", either(both(one_lane(), inside)), this->put(in_shared(v, element_of_slot()), TileWriter::type(x.dtype), "x", false));
+      if (x.factor) put += fmt::format(" if ({}) {}", either(inside), store_factor(v, element_of_slot(), "x", false));
       each_element(x.width, put + " }");
       close();
     }
@@ -259,7 +265,7 @@ class LoopWriter : LoopParts {
       products(stage);
       for (size_t i = 0; i < loop_.nests.size(); ++i)
         if (loop_.nests[i].stage == stage) run(i);
-      if (loop_.exchanges() && (stage + 1 < loop_.stages || loop_.meets_between_steps())) line(barrier());
+      if (loop_.exchanges() && (stage + 1 < loop_.stages || loop_.meets_between_steps())) meet(stage);
       if (ahead_ == 0) load_next(stage);
     }
     for (size_t c = 0; c < loop_.carries; ++c) {
@@ -267,6 +273,41 @@ class LoopWriter : LoopParts {
       if (!x.registers) continue;
       each_element(x.width, fmt::format("value{}[r][j] = value{}[r][j];", loop_.entering[c], loop_.leaving[c]));
     }
+  }
+
+  // The barrier after a stage, before which a warp's columns of what the stage has computed are sent to the other blocks, if they do not have them yet.
+  void meet(int stage) {
+    if (!loop_.sends) return line(barrier());
+    line("@warp_barrier;");
+    int64_t bytes = 0;
+    for (size_t v = 0; v < loop_.values.size(); ++v) {
+      const LoopValue& x = loop_.values[v];
+      if (x.entering || x.stage != stage) continue;
+      const int64_t rows = int64_t(loop_.groups) * loop_.rows_each;
+      auto send_all = [&](const std::string& from, int64_t size, int64_t group_pitch, int64_t pitch) {  // all but `size` and bytes: of elements
+        const int64_t quads = size / 2;                                                                 // of a warp's 8 columns
+        const int64_t count = quads * 4 * loop_.rows_each * slots(x.width);
+        line("@unroll");
+        open(fmt::format("for (int c = thread & 31; c < {}; c += 32) {{", (count + 31) / 32 * 32));
+        if (count % 32 != 0) open(fmt::format("if (c < {}) {{", count));
+        // Neighbouring lanes take a row of each group, which are in different banks.
+        line(fmt::format("const int of = group / 4 * 4 + c / {} % 4, r = c / {} % {}, j = c / {};", quads, 4 * quads, loop_.rows_each,
+                         4 * quads * loop_.rows_each));
+        line(fmt::format("@in_shared Quad* const at = (@in_shared Quad*)({} + (of * {} + r * {} + j * {} + n / 8 * 8)) + c % {};", from, group_pitch, pitch,
+                         loop_.columns, quads));
+        line(fmt::format("@cluster_send(at, *at, barriers, turn, rank, {}u);", loop_.cluster));
+        if (count % 32 != 0) close();
+        close();
+        bytes += rows * x.width * size / loop_.cluster * (loop_.cluster - 1);
+      };
+      if (x.shared) send_all(fmt::format("shared{}", v), 4, loop_.rows_each * shared_.values.pitch[v], shared_.values.pitch[v]);
+      if (x.factor) {
+        const int64_t size = 16 / ResidentLoop::chunk(x.format), pitch = shared_.factors.pitch[v] * 4 / size;
+        send_all(fmt::format("factor{}", v), size, loop_.rows_each * pitch + LoopShared::kGroupGap * 4 / size, pitch);
+      }
+    }
+    line(fmt::format("@cluster_meet(barriers, turn, {}u);", bytes));
+    line("++turn;");
   }
 
   // The sums of a stage's products.

@@ -16,7 +16,7 @@ struct LoopShared {
   };
   Places values, factors;
   std::vector<int64_t> partials;  // by group of products: sums over half of the depth
-  int64_t weights = 0, bytes = 0;
+  int64_t barriers = 0, weights = 0, bytes = 0;
   // With a pitch of 16 words, modulo all 32 banks, the words that a warp's lanes store at a time, or load 16 bytes of, are in different banks.
   static constexpr int kGroupGap = 8;
 };
