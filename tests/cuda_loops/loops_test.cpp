@@ -159,9 +159,9 @@ TEST_F(GpuLoops, WithSeveralTilesOfRows) {
     const char *forward, *backward;
   };
   const Case cases[] = {
-      {layer(17, 400, false), 4, Precision::tf32, "4 blocks of 224 threads, 24 rows each, 1 stages", "4 blocks of 224 threads, 24 rows each, 2 stages"},
+      {layer(17, 400, false), 4, Precision::tf32, "4 blocks of 224 threads, 32 rows each, 1 stages", "4 blocks of 224 threads, 32 rows each, 2 stages"},
       {layer(20, 21, true), 2, Precision::tf32, "2 blocks of 192 threads, 16 rows each", "2 blocks of 192 threads, 16 rows each"},
-      {product_cases(40, 13)[0], 2, Precision::bf16, "2 blocks of 64 threads, 24 rows each, 1 stages", "2 blocks of 64 threads, 24 rows each, 2 stages"},
+      {product_cases(40, 13)[0], 2, Precision::bf16, "2 blocks of 128 threads, 32 rows each, 1 stages", "2 blocks of 128 threads, 32 rows each, 2 stages"},
       {heads, 8, Precision::tf32, "8 blocks of 256 threads, 16 rows each, 3 stages, 6 products on matrix units of 8 blocks that send",
        "16 rows each, 4 stages, 6 products on matrix units of 8 blocks that send"}};
   for (const Case& c : cases) {

@@ -85,8 +85,8 @@ TileGroup plain_store(const MatmulProblem& p, DType result) {
 
 class LoopPlanner {
  public:
-  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows, int cluster, int tiles)  // cluster 0: without matrix units
-      : scan_(scan), frame_(scan.loop->frame), body_(scan.loop->body), chip_(chip), tiles_(tiles) {
+  LoopPlanner(const ProgramKernel& scan, const GpuChip& chip, int64_t rows, int cluster, int tiles, bool few)  // cluster 0: without matrix units
+      : scan_(scan), frame_(scan.loop->frame), body_(scan.loop->body), chip_(chip), tiles_(tiles), few_(few) {
     loop_.rows = rows, loop_.reverse = frame_.reverse(), loop_.matrix = cluster > 0, loop_.cluster = std::max(cluster, 1);
   }
 
@@ -517,6 +517,7 @@ class LoopPlanner {
   const Program& body_;
   const GpuChip& chip_;
   const int tiles_;  // of 8 rows, on matrix units
+  const bool few_;   // candidates
   ResidentLoop loop_;
   std::unordered_map<NodeId, int> value_of_;
   std::unordered_map<int, int> cast_of_;  // values in 16 bits, of values in 32
@@ -539,18 +540,6 @@ namespace {
 
 int64_t matrix_blocks(int64_t rows, int cluster, int tiles) { return (rows + 8 * tiles - 1) / (8 * tiles) * cluster; }
 
-// How many tiles of 8 rows a block may take so that all blocks run at the same time: the fewest, and the fewest with a tenth of the multiprocessors idle, as
-// these are in groups whose number need not be a multiple of a cluster's.
-std::vector<int> tiles_of(int64_t rows, int cluster, int multiprocessors) {
-  std::vector<int> all;
-  for (int most : {multiprocessors, cluster > 1 ? multiprocessors * 9 / 10 : multiprocessors}) {
-    int tiles = 1;
-    while (tiles < kMostTiles && matrix_blocks(rows, cluster, tiles) > most) ++tiles;
-    if (matrix_blocks(rows, cluster, tiles) <= most && (all.empty() || all.back() != tiles)) all.push_back(tiles);
-  }
-  return all;
-}
-
 }  // namespace
 
 LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
@@ -564,9 +553,9 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
   // Every element a row of its own where the step allows it; else fewer and longer rows, down to those of the first axis.
   int64_t rows = shape.numel();
   for (int axes = shape.rank(); axes > 0 && out.loops.empty(); --axes) {
-    auto add = [&](int cluster, int tiles) {
+    auto add = [&](int cluster, int tiles, bool few = false) {
       try {
-        std::vector<ResidentLoop> loops = LoopPlanner(kernel, chip, rows, cluster, tiles).plan();
+        std::vector<ResidentLoop> loops = LoopPlanner(kernel, chip, rows, cluster, tiles, few).plan();
         std::move(loops.begin(), loops.end(), std::back_inserter(out.loops));
         return true;
       } catch (const LoopRefusal& refusal) {
@@ -574,12 +563,23 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
         return false;
       }
     };
-    // The fewest blocks of a cluster that hold the weights, and all rows at the same time; if there are none, the fewest that hold the weights.
-    bool together = false;
-    for (int cluster = 1; chip.matrix_units && cluster <= chip.blocks_of_cluster && !together; cluster *= 2) {
+    auto add_fewest = [&](int cluster, int from, int64_t most, bool few) {  // rows of a block such that there are at most so many blocks
+      for (int tiles = from; tiles <= kMostTiles; tiles *= 2)
+        if (matrix_blocks(rows, cluster, tiles) <= most && add(cluster, tiles, few)) return tiles;
+      return 0;
+    };
+    // The fewest blocks of a cluster that hold the weights while all rows run at the same time; if it takes several, twice as many too, which hold more in
+    // registers. More rows leave a tenth of the multiprocessors idle: these are in groups whose number need not be a multiple of a cluster's. If there is no
+    // such cluster, the fewest blocks that hold the weights.
+    int first = 0;
+    for (int cluster = 1; chip.matrix_units && cluster <= std::min(chip.blocks_of_cluster, first == 0 ? chip.blocks_of_cluster : 2 * first); cluster *= 2) {
       const size_t before = out.loops.size();
-      for (int tiles : tiles_of(rows, cluster, chip.multiprocessors)) together |= add(cluster, tiles);
-      if (together) out.loops.erase(out.loops.begin(), out.loops.begin() + int64_t(before));
+      const int tiles = add_fewest(cluster, 1, chip.multiprocessors, first > 0);
+      if (tiles > 0 && first == 0) out.loops.erase(out.loops.begin(), out.loops.begin() + int64_t(before));
+      if (const int64_t most = chip.multiprocessors * 9 / 10; tiles > 0 && cluster > 1 && matrix_blocks(rows, cluster, tiles) > most)
+        add_fewest(cluster, 2 * tiles, most, true);
+      if (tiles > 0 && first == 0) first = cluster;
+      if (first == 1) break;
       if (out.loops.empty()) add(cluster, 1);
     }
     add(0, 1);
