@@ -94,6 +94,27 @@ TEST_F(GpuLoops, WithProductsOnMatrixUnits) {
   }
 }
 
+// Two layers, then four over their result that are blended: 393,216 weights, and whole rows of 256 are exchanged.
+LoopCase blended_heads(int64_t rows, int64_t steps) {
+  using Nodes = LoopCase::Nodes;
+  const Type row = floats({rows, 256}), square = floats({256, 256});
+  return {"heads",
+          {row},
+          {row},
+          {square, square, square, square, square, square},
+          [](Builder& b, const Nodes& c, const Nodes& x, const Nodes& w) {
+            auto layer = [&](NodeId from, int i) { return b.mul(b.matmul(from, w[size_t(i)]), 0.1); };
+            const NodeId z = b.unary(Op::tanh, layer(b.unary(Op::tanh, b.add(layer(c[0], 0), x[0])), 1));
+            const NodeId gate = b.unary(Op::sigmoid, b.sub(layer(z, 4), layer(z, 5)));
+            const NodeId low = b.unary(Op::tanh, layer(z, 2)), high = b.unary(Op::tanh, layer(z, 3));
+            const NodeId h = b.add(b.mul(low, b.binary(Op::sub, 1.0, gate)), b.mul(high, gate));
+            return LoopCase::Next{{h}, {h}};
+          },
+          steps,
+          true,
+          true};
+}
+
 // Weights that one multiprocessor does not hold: several blocks have some columns each, and store what they compute in all of them.
 TEST_F(GpuLoops, WithWeightsInSeveralBlocks) {
   using Nodes = LoopCase::Nodes;
@@ -109,13 +130,15 @@ TEST_F(GpuLoops, WithWeightsInSeveralBlocks) {
              tests_real_gpu() ? 40 : 2,  // so many that it is faster than step by step
              true,
              true};
-  const Loop loop = make_case_loop(c, true);
-  const std::vector<std::string> notes = loop_notes(loop, Precision::tf32);
-  ASSERT_EQ(notes.size(), 2u);
-  for (const std::string& note : notes) EXPECT_NE(note.find("on matrix units of "), std::string::npos) << note;
-  Gpu::the().backend().use_f32_products(Precision::tf32);
-  check(loop, c.steps, c.name, 0x1p-13);
-  Gpu::the().backend().use_f32_products(Precision::fp32);
+  for (const LoopCase& body : {c, blended_heads(9, c.steps)}) {
+    const Loop loop = make_case_loop(body, true);
+    const std::vector<std::string> notes = loop_notes(loop, Precision::tf32);
+    ASSERT_EQ(notes.size(), 2u);
+    for (const std::string& note : notes) EXPECT_NE(note.find("on matrix units of "), std::string::npos) << note;
+    Gpu::the().backend().use_f32_products(Precision::tf32);
+    check(loop, body.steps, body.name, 0x1p-13);
+    Gpu::the().backend().use_f32_products(Precision::fp32);
+  }
 }
 
 // More rows than blocks of 8 that run at the same time: a block takes two or more such tiles, and with an even number of them and threads to spare, half of its
@@ -135,23 +158,6 @@ TEST_F(GpuLoops, WithSeveralTilesOfRows) {
                     2,
                     reverse};
   };
-  // Two layers, then four over their result that are blended.
-  const Type square = floats({256, 256});
-  LoopCase heads{"heads",
-                 {floats({15, 256})},
-                 {floats({15, 256})},
-                 {square, square, square, square, square, square},
-                 [](Builder& b, const Nodes& c, const Nodes& x, const Nodes& w) {
-                   auto layer = [&](NodeId from, int i) { return b.mul(b.matmul(from, w[size_t(i)]), 0.1); };
-                   const NodeId z = b.unary(Op::tanh, layer(b.unary(Op::tanh, b.add(layer(c[0], 0), x[0])), 1));
-                   const NodeId gate = b.unary(Op::sigmoid, b.sub(layer(z, 4), layer(z, 5)));
-                   const NodeId low = b.unary(Op::tanh, layer(z, 2)), high = b.unary(Op::tanh, layer(z, 3));
-                   const NodeId h = b.add(b.mul(low, b.binary(Op::sub, 1.0, gate)), b.mul(high, gate));
-                   return LoopCase::Next{{h}, {h}};
-                 },
-                 2,
-                 true,
-                 true};
   struct Case {
     LoopCase loop;
     int processors;
@@ -162,7 +168,7 @@ TEST_F(GpuLoops, WithSeveralTilesOfRows) {
       {layer(17, 400, false), 4, Precision::tf32, "4 blocks of 224 threads, 32 rows each, 1 stages", "4 blocks of 224 threads, 32 rows each, 2 stages"},
       {layer(20, 21, true), 2, Precision::tf32, "2 blocks of 192 threads, 16 rows each", "2 blocks of 192 threads, 16 rows each"},
       {product_cases(40, 13)[0], 2, Precision::bf16, "2 blocks of 128 threads, 32 rows each, 1 stages", "2 blocks of 128 threads, 32 rows each, 2 stages"},
-      {heads, 8, Precision::tf32, "8 blocks of 256 threads, 16 rows each, 3 stages, 6 products on matrix units of 8 blocks that send",
+      {blended_heads(15, 2), 8, Precision::tf32, "8 blocks of 256 threads, 16 rows each, 3 stages, 6 products on matrix units of 8 blocks that send",
        "16 rows each, 4 stages, 6 products on matrix units of 8 blocks that send"}};
   for (const Case& c : cases) {
     const Loop loop = make_case_loop(c.loop, true);
