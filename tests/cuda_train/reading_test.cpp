@@ -84,6 +84,30 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBits) {
   }
 }
 
+// Where kernels may overlap: products of one row, norms inside of them, attention by clusters that stores its own rows. Each can be switched off.
+TEST_F(CudaReading, ShortensChainsOfShortKernels) {
+  std::optional<test::Simulator> hopper;
+  if (!test::tests_real_gpu()) hopper.emplace(test::SimulatorOptions{.capability = "9.0"});
+  for (const auto& [name, config] : test::gpt_forms()) {
+    GptConfig c = config;
+    c.block = 150;  // keys of several blocks of a cluster
+    const test::Model model(c);
+    for (const char* off : {"", "joined", "thin,joined,overlap"}) {
+      if (*off && name != "plain" && name != "bias") continue;
+      const test::Variable switches("RIDGE_CUDA_OFF", off);
+      const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
+      GptSampler host(placed(model, DType::bf16, default_backend())), gpu(placed(model, DType::bf16, *device), *device);
+      std::vector<Token> tokens(120);
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = Token(i * i % size_t(c.vocab));
+      host.feed(tokens), gpu.feed(tokens);
+      for (Token t : {3, 1, 4, 1, 5, 9, 2, 6}) {
+        host.feed({&t, 1}), gpu.feed({&t, 1});
+        EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.06) << name << " without " << off << " at " << gpu.position();
+      }
+    }
+  }
+}
+
 TEST_F(CudaReading, MatchesTheLossesOfTheCpu) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   const GptConfig c = test::small_gpt();

@@ -551,21 +551,37 @@ std::string number(const char* type, const char* name, int64_t value) {
 
 const char* dropout_text() { return kDropoutText; }
 
+namespace {
+
+std::string constants_of(const AttentionShape& s) {
+  return number("int", "kType", s.type) + number("int", "kDim", s.dim) + number("int", "kRows", s.rows) + number("int", "kColumns", s.columns) +
+         number("int", "kMask", s.mask) + number("bool", "kPlain", s.plain) + number("bool", "kVector", s.vector) + number("bool", "kCausal", s.causal) +
+         number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + number("bool", "kPieces", s.pieces) + kDropoutText + kTiledCommon;
+}
+
+}  // namespace
+
 KernelText attention_text(AttentionPart part, const AttentionShape& s) {
   constexpr const char* kEntries[] = {"attention_forward",      "attention_delta",  "attention_grad_keys",
                                       "attention_grad_queries", "attention_decode", "attention_decode_end"};
   const char* const bodies[] = {kTiledForward, kDelta, kGradKeys, kGradQueries, decode_text(), decode_end_text()};
   KernelText text;
   text.entry = kEntries[int(part)];
-  text.body = std::string(matrix_prelude()) + "extern __shared__ __align__(128) unsigned char shared_memory[];\n" + number("int", "kType", s.type) +
-              number("int", "kDim", s.dim) + number("int", "kRows", s.rows) + number("int", "kColumns", s.columns) + number("int", "kMask", s.mask) +
-              number("bool", "kPlain", s.plain) + number("bool", "kVector", s.vector) + number("bool", "kCausal", s.causal) +
-              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + number("bool", "kPieces", s.pieces) + kDropoutText + kTiledCommon +
-              bodies[int(part)];
+  text.body = std::string(matrix_prelude()) + "extern __shared__ __align__(128) unsigned char shared_memory[];\n" + constants_of(s) + bodies[int(part)];
   const int64_t row = s.plain ? (s.dim + 4) * 4 : (s.dim + 8) * 2;
   if (part == AttentionPart::forward) text.shared = (s.rows + 2 * s.columns) * row;
   if (part == AttentionPart::grad_keys || part == AttentionPart::grad_queries) text.shared = 2 * (s.rows + s.columns) * row + 8 * s.columns;
   return text;
+}
+
+KernelText cluster_decode_text(const AttentionShape& shape, int blocks, int keys, bool new_rows) {
+  AttentionShape s = shape;
+  s.rows = 64, s.columns = 64, s.plain = false;
+  const int sharers = s.dim <= 16 ? 2 : s.dim <= 32 ? 4 : s.dim <= 64 ? 8 : 16;
+  return {"attention_decode_cluster",
+          std::string(matrix_prelude()) + dialect().write("@clusters\n") + number("int", "kBlocks", blocks) + number("int", "kChunk", keys) +
+              number("bool", "kNewRows", new_rows) + constants_of(s) + cluster_decode_text(),
+          4 * (keys + 128 / sharers * s.dim + 8 + blocks * (s.dim + 2))};
 }
 
 }  // namespace ridge::cuda

@@ -24,6 +24,9 @@ enum class AttentionPart { forward, delta, grad_keys, grad_queries, decode, deco
 inline constexpr int kDecodeKeys = 128;  // keys per block of decode
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
 const char* dropout_text();  // used by all attention texts
+// Attention with one query per head: blocks of `keys` keys each, which form a cluster. `new_rows`: the newest keys and values come from elsewhere.
+KernelText cluster_decode_text(const AttentionShape& shape, int blocks, int keys, bool new_rows);
+const char* cluster_decode_text();
 const char* decode_text();
 const char* decode_end_text();
 
@@ -34,6 +37,13 @@ struct AttentionArguments {
   int32_t batch, heads, kv_heads, queries, keys, dim;
   float scale, kept;
   uint32_t limit, stream;
+};
+
+// Must match the declaration in the text of cluster_decode_text.
+struct DecodeArguments {
+  AttentionArguments attention;
+  DevicePointer keys_to, values_to, new_keys, new_values, start;
+  int32_t count, most_start;
 };
 
 // The kernels for Hopper. A forward block takes `groups` x 64 queries and `columns` keys at a time; a backward block takes kHopperSide of both.

@@ -52,7 +52,9 @@ class CudaCode final : public Code {
   void run_logged(KernelLog& log);
   void run_examined(KernelLog& log);
   std::vector<float> time_kernels();  // of one run, in milliseconds
-  GraphRun record(const std::function<void(StreamSink&)>& work);
+  GraphRun record(const std::function<void(StreamSink&)>& work, bool overlap = false);
+  GraphRun record_run();
+  KernelText prepared(KernelText text) const;
   bool seen_before();
 
   Device& device_;
@@ -60,9 +62,11 @@ class CudaCode final : public Code {
   const CublasLt* lt_;
   const Cudnn* cudnn_;
   CodeOptions options_;
+  CompiledProgram compiled_;
+  const bool overlaps_;           // kernels are compiled so that they may start while those in front of them end
+  bool overlap_recorded_ = true;  // until the driver refuses
   bool ready_ = false;
   int runs_ = 0;  // counted up to the timed run
-  CompiledProgram compiled_;
   std::vector<std::shared_ptr<LoadedText>> texts_;
   FaultRecord* fault_ = nullptr;
   std::vector<DevicePointer> addresses_;  // for this run: the arena, the inputs, the outputs
