@@ -113,24 +113,19 @@ class TiledAttention final : public Kernel {
   AttentionPlaces places_;
 };
 
-constexpr int64_t kLeastClusterKeys = 64, kMostClusterKeys = 128;  // of a block
-
-// The keys of a block, if one query per head can be computed by clusters; else 0.
-int64_t cluster_keys(const AttentionDesc& d, bool aligned, const Chip& chip) {
-  if (d.queries != 1 || d.keys == 0 || d.dim < 8 || d.batch * d.heads == 0 || !aligned || !in_pieces(d, false) || (d.dtype == DType::bf16 && !chip.bf16())) return 0;
-  for (int64_t keys = kLeastClusterKeys; keys <= kMostClusterKeys; keys *= 2)
-    if (blocks_of(d.keys, keys) <= chip.blocks_of_cluster && chip.blocks_of_cluster > 1) return keys;
-  return 0;
+// How one query per head is computed in one launch, if it is.
+ShortDecode short_decode_of(const AttentionDesc& d, bool aligned, const Chip& chip) {
+  if (d.queries != 1 || d.keys == 0 || d.dim < 8 || d.batch * d.heads == 0 || !aligned || !in_pieces(d, false)) return {.blocks = 0};
+  return short_decode(d.keys, shape_of(d, false, aligned, chip).dim, chip);
 }
 
-// One query per head, where a head's blocks are a cluster.
-class ClusterDecode final : public Kernel {
+// One query per head, in one launch.
+class ShortDecodeKernel final : public Kernel {
  public:
   // `rows`: the operands of the two updates come before attention's own.
-  ClusterDecode(const AttentionDesc& d, int64_t keys, std::optional<NewRows> rows, const Chip& chip) : desc_(d), rows_(rows) {
-    const int64_t blocks = blocks_of(d.keys, keys);
-    blocks_ = d.batch * d.heads * blocks;
-    text_ = cluster_decode_text(shape_of(d, false, true, chip), int(blocks), int(keys), rows_.has_value());
+  ShortDecodeKernel(const AttentionDesc& d, ShortDecode form, std::optional<NewRows> rows, const Chip& chip) : desc_(d), form_(form), rows_(rows) {
+    if (rows_) form_.new_rows = int(rows_->count);
+    text_ = short_decode_text(shape_of(d, false, true, chip), form_);
   }
   std::vector<KernelText> texts() const override { return {text_}; }
   void load(gpu::Loader& loader) override { function_ = loader.loaded(text_); }
@@ -150,17 +145,17 @@ class ClusterDecode final : public Kernel {
         if (at(bases, x[0]) != at(bases, x[NewRows::kResult])) sink.copy(at(bases, x[NewRows::kResult]), at(bases, x[0]), rows_->bytes);
       g.keys_to = at(bases, keys[NewRows::kResult]), g.values_to = at(bases, values[NewRows::kResult]);
       g.new_keys = at(bases, keys[1]), g.new_values = at(bases, values[1]), g.start = at(bases, keys[NewRows::kStart]);
-      g.count = int(rows_->count), g.most_start = int(desc_.keys - rows_->count);
+      g.most_start = desc_.keys - rows_->count;
     }
-    sink.launch(function_, blocks_, 128, text_.shared, std::as_bytes(std::span(&g, 1)));
+    sink.launch(function_, desc_.batch * desc_.heads * form_.blocks, form_.threads, text_.shared, std::as_bytes(std::span(&g, 1)));
   }
-  std::string note() const override { return rows_ ? "clusters, with the rows that it adds to keys and values" : "clusters"; }
+  std::string note() const override { return rows_ ? "one launch, which also stores the new keys and values" : "one launch"; }
 
  private:
   AttentionDesc desc_;
+  ShortDecode form_;
   std::optional<NewRows> rows_;
   KernelText text_;
-  int64_t blocks_ = 0;
   KernelFunction function_ = nullptr;
   std::vector<Place> first_;
   AttentionPlaces places_;
@@ -176,7 +171,8 @@ bool has_attention(const AttentionDesc& d) {
 
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
   if (!has_attention(d)) return nullptr;
-  if (const int64_t keys = backward ? 0 : cluster_keys(d, aligned, chip)) return std::make_unique<ClusterDecode>(d, keys, std::nullopt, chip);
+  if (!backward)
+    if (const ShortDecode form = short_decode_of(d, aligned, chip)) return std::make_unique<ShortDecodeKernel>(d, form, std::nullopt, chip);
   if (has_hopper_attention(d, backward, aligned, chip)) return make_hopper_attention(d, backward, chip);
   return make_tiled_attention(d, backward, aligned, chip);
 }
@@ -204,8 +200,8 @@ std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::sp
   const Node& node = g[kernel.group.node];
   if (node.op != Op::attention || updates.size() != 2) return nullptr;
   const AttentionDesc d = attention_desc(program, kernel);
-  const int64_t keys = cluster_keys(d, kernel_aligned(kernel), chip);
-  if (keys == 0 || d.heads != d.kv_heads || d.keys > INT32_MAX) return nullptr;
+  const ShortDecode form = short_decode_of(d, kernel_aligned(kernel), chip);
+  if (!form || d.heads != d.kv_heads || d.keys > INT32_MAX) return nullptr;
   const AttentionDesc::Strides rows = {d.kv_heads * d.keys * d.dim, d.keys * d.dim, d.dim, 1};
   if (d.k != rows || d.v != rows) return nullptr;
   const NodeId read[] = {kernel.operands[0].owner, kernel.operands[1].owner, kernel.operands[2].owner};
@@ -234,7 +230,7 @@ std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::sp
     for (const ProgramKernel& other : program.kernels)
       if (&other != update && memory_use(program, other).written.count(memory_of(program, result))) return nullptr;
   }
-  return std::make_unique<ClusterDecode>(d, keys, found, chip);
+  return std::make_unique<ShortDecodeKernel>(d, form, found, chip);
 }
 
 bool has_attention_kernel(const Graph& graph, NodeId node, const Chip&) {

@@ -106,44 +106,54 @@ extern "C" __global__ void __launch_bounds__(128) attention_decode_end(const Att
 }
 )cuda";
 
-// The same with the blocks of a head in a cluster, and everything that does not depend on the kernel before is fetched while that still runs. With kNewRows, keys
-// and values of the newest positions are in memory of their own: they are used from there, and stored with the others.
-constexpr const char* kClusterDecode = R"cuda(
+// The same in one launch: a block for each head or, for many keys, a cluster of blocks. What does not depend on the kernel in front is fetched while that still runs.
+// With kNewRows, keys and values of the newest positions are in memory of their own: they are used from there, and stored with the others.
+constexpr const char* kShortDecode = R"cuda(
 #ifndef RIDGE_AFTER_PREVIOUS
 #define RIDGE_AFTER_PREVIOUS
 #endif
-constexpr int kSharers = kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;  // threads of a key, each with 8 features
-constexpr int kLines = 128 / kSharers, kRounds = kChunk / kLines;                // keys at a time
+constexpr int kSharers = kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;      // threads of a key, each with 8 features
+constexpr int kLines = kDecodeThreads / kSharers, kChunk = kLines * kRounds;         // keys at a time, and of a block
+constexpr int kDecodeWarps = kDecodeThreads / 32, kEach = (kChunk + kDecodeThreads - 1) / kDecodeThreads;
 struct DecodeShared {
   float weights[kChunk];
-  float found[kLines][kDim];
-  float tops[4], totals[4];
+  float found[kDecodeWarps][kDim];
+  float tops[kDecodeWarps], totals[kDecodeWarps];
   float parts[kBlocks][kDim + 2];  // of each block: the largest score, the sum of weights, then the weighted sums of all features
 };
 struct DecodeArguments {
   AttentionArguments attention;
   uint4 *keys_to, *values_to;
-  const uint4 *new_keys, *new_values;  // [batch, heads, count, dim]
+  const uint4 *new_keys, *new_values;  // [batch, heads, kNewRows, dim]
   const i64* start;                    // their first position
-  int count, most_start;
+  i64 most_start;
 };
 __device__ __forceinline__ void features_of(float (&x)[8], uint4 f) {
   unsigned u[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
   for (int e = 0; e < 4; ++e) x[2 * e] = unpack((half_bits)(u[e] & 0xffffu)), x[2 * e + 1] = unpack((half_bits)(u[e] >> 16));
 }
-extern "C" __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(128) attention_decode_cluster(const RIDGE_CONSTANT DecodeArguments g) {
+template <bool kLargest>
+__device__ __forceinline__ float over_lanes(float x) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) {
+    const float other = __shfl_xor_sync(0xffffffffu, x, step);
+    x = kLargest ? fmaxf(x, other) : x + other;
+  }
+  return x;
+}
+extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) attention_decode_short(const RIDGE_CONSTANT DecodeArguments g) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  DecodeShared& shared = *(DecodeShared*)shared_memory;
+  DecodeShared& s = *(DecodeShared*)shared_memory;
   const AttentionArguments& a = g.attention;
-  cluster_barrier();  // all blocks of the cluster have started
+  if (kBlocks > 1) RIDGE_CLUSTER_BARRIER;  // all blocks of the cluster have started
   const int head = (int)blockIdx.x / kBlocks, block = (int)blockIdx.x % kBlocks, j0 = block * kChunk, b = head / a.heads, h = head % a.heads;
-  const int kv = h / (a.heads / a.kv_heads), line = (int)threadIdx.x / kSharers, part = (int)threadIdx.x % kSharers;
+  const int kv = h / (a.heads / a.kv_heads), line = (int)threadIdx.x / kSharers, part = (int)threadIdx.x % kSharers, warp = (int)threadIdx.x / 32;
   const bool inside = part * 8 < a.dim;
   const i64 k_at = b * a.k_strides[0] + kv * a.k_strides[1] + part * 8, v_at = b * a.v_strides[0] + kv * a.v_strides[1] + part * 8;
   const uint4 zero = make_uint4(0, 0, 0, 0);
   uint4 k[kRounds], v[kRounds];
-  if (!kNewRows) {
+  if (kNewRows == 0) {
     RIDGE_AFTER_PREVIOUS;
   }
 #pragma unroll
@@ -152,20 +162,21 @@ extern "C" __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(128
     k[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.k + k_at + j * a.k_strides[2]) : zero;
     v[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.v + v_at + j * a.v_strides[2]) : zero;
   }
-  if (kNewRows) {
+  if (kNewRows > 0) {
     RIDGE_AFTER_PREVIOUS;
   }
-  const Problem p = make_problem(a, b, h);
   const uint4 query = inside ? *(const uint4*)((const half_bits*)a.q + b * a.q_strides[0] + h * a.q_strides[1] + part * 8) : zero;
-  if (kNewRows) {
+  const Problem p = make_problem(a, b, h);
+  if (kNewRows > 0) {
+    const i64 first = (i64)head * kNewRows * (a.dim / 8) + part;
+    const uint4 new_key = inside ? g.new_keys[first] : zero, new_value = inside ? g.new_values[first] : zero;
     i64 start = *g.start;
     start = start < 0 ? 0 : start > g.most_start ? g.most_start : start;
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) {
       const i64 j = j0 + line + r * kLines, at = j - start;
-      if (inside && at >= 0 && at < g.count) {
-        const i64 from = ((i64)head * g.count + at) * (a.dim / 8) + part;
-        k[r] = g.new_keys[from], v[r] = g.new_values[from];
+      if (inside && at >= 0 && at < kNewRows) {
+        k[r] = kNewRows == 1 ? new_key : g.new_keys[first + at * (a.dim / 8)], v[r] = kNewRows == 1 ? new_value : g.new_values[first + at * (a.dim / 8)];
         g.keys_to[(k_at + j * a.k_strides[2]) / 8] = k[r], g.values_to[(v_at + j * a.v_strides[2]) / 8] = v[r];
       }
     }
@@ -181,22 +192,29 @@ extern "C" __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(128
 #pragma unroll
     for (int step = kSharers / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     const int j = line + r * kLines;
-    if (part == 0) shared.weights[j] = j0 + j < p.keys ? score(a, p, sum, 0, j0 + j, false) : -infinity();
+    if (part == 0) s.weights[j] = j0 + j < p.keys ? score(a, p, sum, 0, j0 + j, false) : -infinity();
   }
   __syncthreads();
-  const float mine = (int)threadIdx.x < kChunk ? shared.weights[threadIdx.x] : -infinity();
-  float top = mine;
+  float mine[kEach], top = -infinity(), total = 0.0f;
 #pragma unroll
-  for (int step = 16; step; step /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
-  if (lane_id() == 0) shared.tops[threadIdx.x / 32] = top;
+  for (int e = 0; e < kEach; ++e) {
+    const int j = (int)threadIdx.x + e * kDecodeThreads;
+    mine[e] = j < kChunk ? s.weights[j] : -infinity();
+    top = fmaxf(top, mine[e]);
+  }
+  top = over_lanes<true>(top);
+  if (lane_id() == 0) s.tops[warp] = top;
   __syncthreads();
-  top = fmaxf(fmaxf(shared.tops[0], shared.tops[1]), fmaxf(shared.tops[2], shared.tops[3]));
-  const float weight = exp2f(mine - (top == -infinity() ? 0.0f : top));
-  if ((int)threadIdx.x < kChunk) shared.weights[threadIdx.x] = kDropout && !kept_alone(p.dropout, 0, j0 + (int)threadIdx.x) ? 0.0f : weight;
-  float total = weight;
+  top = over_lanes<true>((int)lane_id() < kDecodeWarps ? s.tops[lane_id()] : -infinity());
 #pragma unroll
-  for (int step = 16; step; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
-  if (lane_id() == 0) shared.totals[threadIdx.x / 32] = total;
+  for (int e = 0; e < kEach; ++e) {
+    const int j = (int)threadIdx.x + e * kDecodeThreads;
+    const float weight = exp2f(mine[e] - (top == -infinity() ? 0.0f : top));
+    total += weight;
+    if (j < kChunk) s.weights[j] = kDropout && !kept_alone(p.dropout, 0, j0 + j) ? 0.0f : weight;
+  }
+  total = over_lanes<false>(total);
+  if (lane_id() == 0) s.totals[warp] = total;
   __syncthreads();
   float sums[8] = {};
 #pragma unroll
@@ -205,41 +223,53 @@ extern "C" __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(128
     if (j0 + j >= p.keys) continue;  // what is stored there may be no numbers
     features_of(x, v[r]);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sums[e] = fmaf(shared.weights[j], x[e], sums[e]);
+    for (int e = 0; e < 8; ++e) sums[e] = fmaf(s.weights[j], x[e], sums[e]);
   }
 #pragma unroll
-  for (int e = 0; e < 8; ++e)
-    if (part * 8 + e < kDim) shared.found[line][part * 8 + e] = sums[e];
+  for (int e = 0; e < 8; ++e) {
+#pragma unroll
+    for (int step = 16; step >= kSharers; step /= 2) sums[e] += __shfl_xor_sync(0xffffffffu, sums[e], step);
+    if ((int)lane_id() < kSharers && part * 8 + e < kDim) s.found[warp][part * 8 + e] = sums[e];
+  }
   __syncthreads();
   const int c = (int)threadIdx.x;
+  float sum = 0.0f;
   if (c < kDim) {
-    float sum = 0.0f;
 #pragma unroll
-    for (int l = 0; l < kLines; ++l) sum += shared.found[l][c];
-    cluster_store(&shared.parts[block][2 + c], sum, kBlocks);
+    for (int w = 0; w < kDecodeWarps; ++w) sum += s.found[w][c];
   }
-  if (c == 0) cluster_store(&shared.parts[block][0], top, kBlocks), cluster_store(&shared.parts[block][1], (shared.totals[0] + shared.totals[1]) + (shared.totals[2] + shared.totals[3]), kBlocks);
-  cluster_barrier();
-  if (block != 0) return;
-  float highest = -infinity(), all = 0.0f, sum = 0.0f;
+  total = 0.0f;
 #pragma unroll
-  for (int s = 0; s < kBlocks; ++s) highest = fmaxf(highest, shared.parts[s][0]);
-  const float least = highest == -infinity() ? 0.0f : highest;
+  for (int w = 0; w < kDecodeWarps; ++w) total += s.totals[w];
+  if (kBlocks > 1) {
+    if (c < kDim) RIDGE_CLUSTER_STORE(&s.parts[block][2 + c], sum);
+    if (c == 0) {
+      RIDGE_CLUSTER_STORE(&s.parts[block][0], top);
+      RIDGE_CLUSTER_STORE(&s.parts[block][1], total);
+    }
+    RIDGE_CLUSTER_BARRIER;
+    if (block != 0) return;
+    float highest = -infinity(), all = 0.0f, both = 0.0f;
 #pragma unroll
-  for (int s = 0; s < kBlocks; ++s) {
-    const float factor = exp2f(shared.parts[s][0] - least);
-    all = fmaf(factor, shared.parts[s][1], all);
-    if (c < kDim && shared.parts[s][1] != 0.0f) sum = fmaf(factor, shared.parts[s][2 + c], sum);
+    for (int i = 0; i < kBlocks; ++i) highest = fmaxf(highest, s.parts[i][0]);
+    const float least = highest == -infinity() ? 0.0f : highest;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      const float factor = exp2f(s.parts[i][0] - least);
+      all = fmaf(factor, s.parts[i][1], all);
+      if (c < kDim && s.parts[i][1] != 0.0f) both = fmaf(factor, s.parts[i][2 + c], both);
+    }
+    top = highest, total = all, sum = both;
   }
-  const bool some = all != 0.0f;
-  if (c < a.dim) store_number(a.out_to, b * a.out_strides[0] + h * a.out_strides[1] + c * a.out_strides[3], some ? sum * ((kDropout ? a.kept : 1.0f) / all) : 0.0f);
-  if (c == 0) a.lse[head] = some ? fmaf(highest, kLn2, logf(all)) : -infinity();
+  const bool some = total != 0.0f;
+  if (c < a.dim) store_number(a.out_to, b * a.out_strides[0] + h * a.out_strides[1] + c * a.out_strides[3], some ? sum * ((kDropout ? a.kept : 1.0f) / total) : 0.0f);
+  if (c == 0) a.lse[head] = some ? fmaf(top, kLn2, logf(total)) : -infinity();
 }
 )cuda";
 
 }  // namespace
 
-const char* cluster_decode_text() { return kClusterDecode; }
+const char* short_decode_text() { return kShortDecode; }
 const char* decode_text() { return kDecode; }
 const char* decode_end_text() { return kDecodeEnd; }
 

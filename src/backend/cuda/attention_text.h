@@ -24,9 +24,17 @@ enum class AttentionPart { forward, delta, grad_keys, grad_queries, decode, deco
 inline constexpr int kDecodeKeys = 128;  // keys per block of decode
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
 const char* dropout_text();  // used by all attention texts
-// Attention with one query per head: blocks of `keys` keys each, which form a cluster. `new_rows`: the newest keys and values come from elsewhere.
-KernelText cluster_decode_text(const AttentionShape& shape, int blocks, int keys, bool new_rows);
-const char* cluster_decode_text();
+
+// Attention with one query per head in one launch. A block has `threads` threads, which keep so many rounds of keys and values in registers.
+struct ShortDecode {
+  int threads = 512, rounds = 1;
+  int blocks = 1;    // of a head: a cluster
+  int new_rows = 0;  // keys and values of the newest positions come from elsewhere and are stored; 0: none do
+  explicit operator bool() const { return blocks > 0; }
+};
+ShortDecode short_decode(int64_t keys, int dim, const Chip& chip);  // false: it takes too many blocks
+KernelText short_decode_text(const AttentionShape& shape, const ShortDecode& form);
+const char* short_decode_text();
 const char* decode_text();
 const char* decode_end_text();
 
@@ -39,11 +47,11 @@ struct AttentionArguments {
   uint32_t limit, stream;
 };
 
-// Must match the declaration in the text of cluster_decode_text.
+// Must match the declaration in short_decode_text.
 struct DecodeArguments {
   AttentionArguments attention;
   DevicePointer keys_to, values_to, new_keys, new_values, start;
-  int32_t count, most_start;
+  int64_t most_start;
 };
 
 // The kernels for Hopper. A forward block takes `groups` x 64 queries and `columns` keys at a time; a backward block takes kHopperSide of both.

@@ -20,7 +20,8 @@ using Kind = TileNode::Kind;
 constexpr int64_t kThinAlignment = 64;
 constexpr int64_t kThinLanes = 32;     // share a sum
 constexpr int64_t kMostAhead = 8;  // pieces of 16 bytes that a thread fetches before it waits for the row
-constexpr int64_t kMostKept = 16;  // elements of the row per thread, while a row kernel is repeated
+constexpr int64_t kMostOfWarp = 512;  // elements of the longest row that every warp makes for itself
+constexpr int64_t kMostKept = 16;     // elements per thread of a row that a block makes
 
 bool is_thin_type(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
@@ -112,9 +113,12 @@ class ThinMatmul final : public Kernel {
     std::string before, after;
     if (!write_epilogue(epilogue, before, after)) return;
     text += before;
-    text += row.group ? fmt::format("  __shared__ __align__(16) Row row[kDepth];\n  making::Entry making = args.making;\n  making.p[{}] = row;\n{}  __syncthreads();\n",
-                                    row_result_, row_call_)
-                      : "  const Row* row = (const Row*)args.a;\n";
+    // A warp that makes the row for itself waits for no other.
+    text += !row.group     ? "  const Row* row = (const Row*)args.a;\n"
+            : row_of_warp_ ? fmt::format("  __shared__ __align__(16) Row rows[kThreads / 32][kDepth];\n  Row* const row = rows[threadIdx.x / 32];\n  making::Entry making = args.making;\n"
+                                         "  making.p[{}] = row;\n{}  __syncwarp();\n", row_result_, row_call_)
+                           : fmt::format("  __shared__ __align__(16) Row row[kDepth];\n  making::Entry making = args.making;\n  making.p[{}] = row;\n{}  __syncthreads();\n",
+                                         row_result_, row_call_);
     text += kThinSums + after + "}\n";
     text_ = {"thin_matmul", std::move(text), 0};
   }
@@ -137,7 +141,7 @@ class ThinMatmul final : public Kernel {
     for (size_t i = 0; i < size_t(operands_) + 2; ++i) put(i == 0 && row_operands_ ? Address(0) : at(bases, own[i]));
     if (row_operands_) {
       for (int p : row_pointers_) put(at(bases, places_[size_t(p)]));
-      put(int64_t(1)), put(row_length_), put(int32_t(0)), put(int32_t(0));
+      put(int64_t(row_of_warp_ ? threads_ / kThinLanes : 1)), put(row_length_), put(int32_t(0)), put(int32_t(0));
     }
     sink.launch(function_, blocks_, threads_, 0, args);
   }
@@ -158,11 +162,12 @@ class ThinMatmul final : public Kernel {
     if (stores != 1) return false;
     TileSchedule s;
     s.dialect = chip.dialect;
-    s.threads = s.lanes = threads_;
+    row_of_warp_ = p.depth <= kMostOfWarp;
+    s.threads = s.lanes = int(row_of_warp_ ? kThinLanes : threads_);
     // As few elements per thread as the threads allow.
-    s.vector = int(std::min<int64_t>(vector_width(g, facts, false), std::bit_ceil(uint64_t((p.depth + threads_ - 1) / threads_))));
-    s.chunks = int((p.depth / s.vector + threads_ - 1) / threads_);
-    if (s.chunks * s.vector > kMostKept) return false;
+    s.vector = int(std::min<int64_t>(vector_width(g, facts, false), std::bit_ceil(uint64_t((p.depth + s.lanes - 1) / s.lanes))));
+    s.chunks = int((p.depth / s.vector + s.lanes - 1) / s.lanes);
+    if (!row_of_warp_ && s.chunks * s.vector > kMostKept) return false;
     const TileText made = row_part_text(g, facts, s);
     text = "namespace making {\n" + made.text.body + "}\n";
     row_call_ = made.text.entry;
@@ -206,6 +211,7 @@ class ThinMatmul final : public Kernel {
   TileFacts facts_;
   int threads_ = 0, operands_ = 0, row_operands_ = 0, row_result_ = 0;
   int64_t blocks_ = 0, row_length_ = 0;
+  bool row_of_warp_ = false;
   std::string row_call_;
   std::vector<int> row_pointers_;
   KernelFunction function_ = nullptr;
