@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -122,12 +121,10 @@ struct Machine {
   std::vector<int> order;
   size_t next = 0;  // index in the order of the first thread that has not started
   int live = 0;
-  std::vector<int> live_of;     // threads of each block of a cluster
   std::vector<unsigned> alive;  // per warp: lanes that have not ended, started or not
   std::vector<Thread*> ready;
   size_t ready_at = 0;
-  std::vector<std::array<Gathering, kMaxNamed>> barriers;  // of each block of a cluster
-  Gathering cluster;
+  Gathering barriers[kMaxNamed];
   const Launch* launch = nullptr;
   Index block;  // the first one of a cluster
   unsigned char* shared = nullptr;
@@ -176,8 +173,9 @@ void wake(Thread* thread) {
   machine.ready.push_back(thread);
 }
 
-void settle_barrier(Gathering& g, int live) {
-  const int expected = g.kind == kNamed ? g.expected : live;
+void settle_barrier(int id) {
+  Gathering& g = machine.barriers[id];
+  const int expected = g.kind == kNamed ? g.expected : machine.live;
   if (g.waiting.empty() || int(g.waiting.size()) < expected) return;
   checker::barrier();
   const unsigned answer = g.kind == kSyncAnd ? g.sum == g.waiting.size() : g.sum;
@@ -264,13 +262,12 @@ void begin_thread(Thread& thread) {
 
 void end_thread(Thread& thread) {
   thread.live = false;
-  --machine.live, --machine.live_of[thread.rank];
+  --machine.live;
   const int warp = thread.number / kWarp;
   machine.alive[size_t(warp)] &= ~(1u << (thread.number % kWarp));
   machine.current = nullptr;
   if (machine.live == 0) return;
-  settle_barrier(machine.barriers[thread.rank][0], machine.live_of[thread.rank]);
-  settle_barrier(machine.cluster, machine.live);
+  settle_barrier(0);
   if (!machine.alive[size_t(warp)]) return;
   // Lanes waiting for this one continue without it.
   for (int i = 0; i < kWarp; ++i)
@@ -306,15 +303,14 @@ unsigned barrier(int kind, int id, int threads, unsigned value) {
   ++machine.ticks;
   if (id < 0 || id >= kMaxNamed) give_up("a barrier's number is " + std::to_string(id));
   if (kind == kNamed && (threads <= 0 || threads % kWarp != 0)) give_up("a named barrier waits for " + std::to_string(threads) + " threads");
-  const bool cluster = kind == kCluster;
-  if (cluster && machine.launch->entry->cluster <= 1) give_up("a block without a cluster meets at a cluster's barrier");
+  if ((kind == kCluster) != (machine.launch->entry->cluster > 1)) give_up("a cluster's threads meet at a block's barrier, or a block's at a cluster's");
   Thread& thread = *machine.current;
-  Gathering& g = cluster ? machine.cluster : machine.barriers[thread.rank][size_t(id)];
+  Gathering& g = machine.barriers[id];
   if (g.waiting.empty()) g.kind = kind, g.expected = threads, g.sum = 0;
   if (g.kind != kind || g.expected != threads) give_up("threads meet at different barriers");
   g.sum += value;
   g.waiting.push_back(&thread);
-  settle_barrier(g, cluster ? machine.live : machine.live_of[thread.rank]);
+  settle_barrier(id);
   if (!g.waiting.empty()) {
     thread.barrier = id, thread.barrier_kind = kind;
     wait_here(Waits::barrier);
@@ -421,7 +417,6 @@ void arrange(std::vector<int>& order, int count) {
 void run_block() {
   const int count = int(machine.threads.size());
   machine.next = 0, machine.live = count;
-  machine.live_of.assign(machine.barriers.size(), count / int(machine.barriers.size()));
   for (int i = 0; i < count; ++i) machine.threads[size_t(i)].live = true, machine.threads[size_t(i)].waits = Waits::no;
   for (size_t i = 0; i < machine.alive.size(); ++i) machine.alive[i] = count - int(i) * kWarp >= kWarp ? ~0u : (1u << (count % kWarp)) - 1;
   machine.ready.clear(), machine.ready_at = 0;
@@ -453,7 +448,6 @@ std::string run(const Launch& launch) {
   const int count = int(each * cluster);
   machine.launch = &launch;
   machine.trouble.clear();
-  machine.barriers.resize(cluster);
   machine.threads.assign(size_t(count), {});
   for (int i = 0; i < count; ++i) {
     const unsigned n = unsigned(i) % each, x = launch.threads.x, y = launch.threads.y;
@@ -497,7 +491,7 @@ std::string run(const Launch& launch) {
   if (!machine.trouble.empty()) {
     // Reset the fibers that still wait.
     machine.idle.clear();
-    machine.barriers.clear(), machine.cluster = {};
+    for (Gathering& g : machine.barriers) g = {};
     for (auto& fiber : machine.fibers) prepare(fiber->context, fiber->stack, run_threads), machine.idle.push_back(fiber.get());
   }
   machine.on = nullptr, machine.current = nullptr;

@@ -115,8 +115,8 @@ class TiledAttention final : public Kernel {
 
 // How one query per head is computed in one launch, if it is.
 ShortDecode short_decode_of(const AttentionDesc& d, bool aligned, const Chip& chip) {
-  if (d.queries != 1 || d.keys == 0 || d.dim < 8 || d.batch * d.heads == 0 || !aligned || !in_pieces(d, false)) return {.blocks = 0};
-  return short_decode(d.keys, shape_of(d, false, aligned, chip).dim, chip);
+  if (d.queries != 1 || d.keys == 0 || d.dim < 8 || d.batch * d.heads == 0 || !aligned || !in_pieces(d, false)) return {};
+  return short_decode(d.keys, shape_of(d, false, aligned, chip).dim);
 }
 
 // One query per head, in one launch.
@@ -147,7 +147,7 @@ class ShortDecodeKernel final : public Kernel {
       g.new_keys = at(bases, keys[1]), g.new_values = at(bases, values[1]), g.start = at(bases, keys[NewRows::kStart]);
       g.most_start = desc_.keys - rows_->count;
     }
-    sink.launch(function_, desc_.batch * desc_.heads * form_.blocks, form_.threads, text_.shared, std::as_bytes(std::span(&g, 1)));
+    sink.launch(function_, desc_.batch * desc_.heads, form_.threads, text_.shared, std::as_bytes(std::span(&g, 1)));
   }
   std::string note() const override { return rows_ ? "one launch, which also stores the new keys and values" : "one launch"; }
 

@@ -106,20 +106,19 @@ extern "C" __global__ void __launch_bounds__(128) attention_decode_end(const Att
 }
 )cuda";
 
-// The same in one launch: a block for each head or, for many keys, a cluster of blocks. What does not depend on the kernel in front is fetched while that still runs.
+// The same for fewer keys, with one block for each head and in one launch. What does not depend on the kernel in front is fetched while that still runs.
 // With kNewRows, keys and values of the newest positions are in memory of their own: they are used from there, and stored with the others.
 constexpr const char* kShortDecode = R"cuda(
 #ifndef RIDGE_AFTER_PREVIOUS
 #define RIDGE_AFTER_PREVIOUS
 #endif
 constexpr int kSharers = kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;      // threads of a key, each with 8 features
-constexpr int kLines = kDecodeThreads / kSharers, kChunk = kLines * kRounds;         // keys at a time, and of a block
+constexpr int kLines = kDecodeThreads / kSharers, kChunk = kLines * kRounds;         // keys at a time, and at most
 constexpr int kDecodeWarps = kDecodeThreads / 32, kEach = (kChunk + kDecodeThreads - 1) / kDecodeThreads;
 struct DecodeShared {
   float weights[kChunk];
   float found[kDecodeWarps][kDim];
   float tops[kDecodeWarps], totals[kDecodeWarps];
-  float parts[kBlocks][kDim + 2];  // of each block: the largest score, the sum of weights, then the weighted sums of all features
 };
 struct DecodeArguments {
   AttentionArguments attention;
@@ -142,12 +141,11 @@ __device__ __forceinline__ float over_lanes(float x) {
   }
   return x;
 }
-extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) attention_decode_short(const RIDGE_CONSTANT DecodeArguments g) {
+extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_short(const RIDGE_CONSTANT DecodeArguments g) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   DecodeShared& s = *(DecodeShared*)shared_memory;
   const AttentionArguments& a = g.attention;
-  if (kBlocks > 1) RIDGE_CLUSTER_BARRIER;  // all blocks of the cluster have started
-  const int head = (int)blockIdx.x / kBlocks, block = (int)blockIdx.x % kBlocks, j0 = block * kChunk, b = head / a.heads, h = head % a.heads;
+  const int head = (int)blockIdx.x, b = head / a.heads, h = head % a.heads;
   const int kv = h / (a.heads / a.kv_heads), line = (int)threadIdx.x / kSharers, part = (int)threadIdx.x % kSharers, warp = (int)threadIdx.x / 32;
   const bool inside = part * 8 < a.dim;
   const i64 k_at = b * a.k_strides[0] + kv * a.k_strides[1] + part * 8, v_at = b * a.v_strides[0] + kv * a.v_strides[1] + part * 8;
@@ -158,7 +156,7 @@ extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) atten
   }
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
-    const int j = j0 + line + r * kLines;
+    const int j = line + r * kLines;
     k[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.k + k_at + j * a.k_strides[2]) : zero;
     v[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.v + v_at + j * a.v_strides[2]) : zero;
   }
@@ -174,7 +172,7 @@ extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) atten
     start = start < 0 ? 0 : start > g.most_start ? g.most_start : start;
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) {
-      const i64 j = j0 + line + r * kLines, at = j - start;
+      const i64 j = line + r * kLines, at = j - start;
       if (inside && at >= 0 && at < kNewRows) {
         k[r] = kNewRows == 1 ? new_key : g.new_keys[first + at * (a.dim / 8)], v[r] = kNewRows == 1 ? new_value : g.new_values[first + at * (a.dim / 8)];
         g.keys_to[(k_at + j * a.k_strides[2]) / 8] = k[r], g.values_to[(v_at + j * a.v_strides[2]) / 8] = v[r];
@@ -192,7 +190,7 @@ extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) atten
 #pragma unroll
     for (int step = kSharers / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     const int j = line + r * kLines;
-    if (part == 0) s.weights[j] = j0 + j < p.keys ? score(a, p, sum, 0, j0 + j, false) : -infinity();
+    if (part == 0) s.weights[j] = j < p.keys ? score(a, p, sum, 0, j, false) : -infinity();
   }
   __syncthreads();
   float mine[kEach], top = -infinity(), total = 0.0f;
@@ -211,7 +209,7 @@ extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) atten
     const int j = (int)threadIdx.x + e * kDecodeThreads;
     const float weight = exp2f(mine[e] - (top == -infinity() ? 0.0f : top));
     total += weight;
-    if (j < kChunk) s.weights[j] = kDropout && !kept_alone(p.dropout, 0, j0 + j) ? 0.0f : weight;
+    if (j < kChunk) s.weights[j] = kDropout && !kept_alone(p.dropout, 0, j) ? 0.0f : weight;
   }
   total = over_lanes<false>(total);
   if (lane_id() == 0) s.totals[warp] = total;
@@ -220,7 +218,7 @@ extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) atten
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
     const int j = line + r * kLines;
-    if (j0 + j >= p.keys) continue;  // what is stored there may be no numbers
+    if (j >= p.keys) continue;  // what is stored there may be no numbers
     features_of(x, v[r]);
 #pragma unroll
     for (int e = 0; e < 8; ++e) sums[e] = fmaf(s.weights[j], x[e], sums[e]);
@@ -241,26 +239,6 @@ extern "C" __global__ void RIDGE_CLUSTER __launch_bounds__(kDecodeThreads) atten
   total = 0.0f;
 #pragma unroll
   for (int w = 0; w < kDecodeWarps; ++w) total += s.totals[w];
-  if (kBlocks > 1) {
-    if (c < kDim) RIDGE_CLUSTER_STORE(&s.parts[block][2 + c], sum);
-    if (c == 0) {
-      RIDGE_CLUSTER_STORE(&s.parts[block][0], top);
-      RIDGE_CLUSTER_STORE(&s.parts[block][1], total);
-    }
-    RIDGE_CLUSTER_BARRIER;
-    if (block != 0) return;
-    float highest = -infinity(), all = 0.0f, both = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) highest = fmaxf(highest, s.parts[i][0]);
-    const float least = highest == -infinity() ? 0.0f : highest;
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      const float factor = exp2f(s.parts[i][0] - least);
-      all = fmaf(factor, s.parts[i][1], all);
-      if (c < kDim && s.parts[i][1] != 0.0f) both = fmaf(factor, s.parts[i][2 + c], both);
-    }
-    top = highest, total = all, sum = both;
-  }
   const bool some = total != 0.0f;
   if (c < a.dim) store_number(a.out_to, b * a.out_strides[0] + h * a.out_strides[1] + c * a.out_strides[3], some ? sum * ((kDropout ? a.kept : 1.0f) / total) : 0.0f);
   if (c == 0) a.lse[head] = some ? fmaf(top, kLn2, logf(total)) : -infinity();

@@ -580,36 +580,25 @@ int decode_sharers(int dim) { return dim <= 16 ? 2 : dim <= 32 ? 4 : dim <= 64 ?
 
 }  // namespace
 
-// Keys and values take eight registers per round. Within one block nothing waits for other multiprocessors.
-ShortDecode short_decode(int64_t keys, int dim, const Chip& chip) {
-  constexpr int kMostRounds = 8, kClusterThreads = 256;
+// Keys and values take eight registers per round.
+ShortDecode short_decode(int64_t keys, int dim) {
+  constexpr int64_t kMostRounds = 8, kFewThreads = 128;
+  const int64_t pieces = keys * decode_sharers(dim);
   ShortDecode form;
-  auto rounds = [&](int64_t blocks) { return (keys * decode_sharers(dim) + blocks * form.threads - 1) / (blocks * form.threads); };
-  while (form.threads > 128 && rounds(1) == 1 && keys * decode_sharers(dim) <= form.threads / 2) form.threads /= 2;
-  if (rounds(1) > kMostRounds) {
-    form.threads = kClusterThreads;
-    while (rounds(form.blocks) > kMostRounds) ++form.blocks;
-    if (form.blocks > chip.blocks_of_cluster) return {.blocks = 0};
-  }
-  form.rounds = int(rounds(form.blocks));
+  while (form.threads > kFewThreads && pieces <= form.threads / 2) form.threads /= 2;
+  const int64_t rounds = (pieces + form.threads - 1) / form.threads;
+  if (rounds <= kMostRounds) form.rounds = int(rounds);
   return form;
 }
 
 KernelText short_decode_text(const AttentionShape& shape, const ShortDecode& form) {
   AttentionShape s = shape;
   s.rows = 64, s.columns = 64, s.plain = false;
-  const int chunk = form.threads / decode_sharers(s.dim) * form.rounds, warps = form.threads / 32;
-  std::string text(matrix_prelude());
-  if (form.blocks > 1)
-    text += dialect().write("@clusters\n") +
-            "#define RIDGE_CLUSTER __cluster_dims__(kBlocks, 1, 1)\n#define RIDGE_CLUSTER_BARRIER cluster_barrier()\n"
-            "#define RIDGE_CLUSTER_STORE(at, x) cluster_store(at, x, kBlocks)\n";
-  else
-    text += "#define RIDGE_CLUSTER\n#define RIDGE_CLUSTER_BARRIER\n#define RIDGE_CLUSTER_STORE(at, x)\n";
+  const int most = form.threads / decode_sharers(s.dim) * form.rounds, warps = form.threads / 32;
   return {"attention_decode_short",
-          text + number("int", "kBlocks", form.blocks) + number("int", "kDecodeThreads", form.threads) + number("int", "kRounds", form.rounds) +
+          std::string(matrix_prelude()) + number("int", "kDecodeThreads", form.threads) + number("int", "kRounds", form.rounds) +
               number("int", "kNewRows", form.new_rows) + constants_of(s) + short_decode_text(),
-          4 * (chunk + warps * (s.dim + 2) + form.blocks * (s.dim + 2))};
+          4 * (most + warps * (s.dim + 2))};
 }
 
 }  // namespace ridge::cuda

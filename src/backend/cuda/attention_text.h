@@ -25,14 +25,14 @@ inline constexpr int kDecodeKeys = 128;  // keys per block of decode
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
 const char* dropout_text();  // used by all attention texts
 
-// Attention with one query per head in one launch. A block has `threads` threads, which keep so many rounds of keys and values in registers.
+// Attention with one query per head in one launch. The threads of a block keep so many rounds of keys and values in registers.
 struct ShortDecode {
-  int threads = 512, rounds = 1;
-  int blocks = 1;    // of a head: a cluster
+  int threads = 512;
+  int rounds = 0;    // 0: there are too many keys
   int new_rows = 0;  // keys and values of the newest positions come from elsewhere and are stored; 0: none do
-  explicit operator bool() const { return blocks > 0; }
+  explicit operator bool() const { return rounds > 0; }
 };
-ShortDecode short_decode(int64_t keys, int dim, const Chip& chip);  // false: it takes too many blocks
+ShortDecode short_decode(int64_t keys, int dim);
 KernelText short_decode_text(const AttentionShape& shape, const ShortDecode& form);
 const char* short_decode_text();
 const char* decode_text();
