@@ -6,6 +6,7 @@
 #include "gpt/models.h"
 #include "measure/default_team.h"
 #include "support/cuda_device.h"
+#include "support/plan_backend.h"
 #include "support/variable.h"
 #include "tasks/gpt/evaluate.h"
 #include "tasks/gpt/sampler.h"
@@ -81,6 +82,23 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBits) {
     host.feed(tokens), gpu.feed(tokens);
     // Keys and values are rounded to the storage format, which may round the other way.
     EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.05) << name(storage);
+  }
+}
+
+// A token of `shakespeare-char` on an H200: for each layer a product with its norm for queries, keys and values, attention that stores the new ones, a product, and
+// two products for the MLP; before them the embedding, after them the logits with their norm.
+TEST(SamplingLaunches, ArePlanned) {
+  const std::pair<const char*, int64_t> expected[] = {{"", 2 + 6 * 5}, {"joined", 2 + 6 * 9 + 1}};
+  for (const auto& [off, launches] : expected) {
+    cuda::Chip chip = cuda::chip_for(9, 0);
+    chip.joined = *off == 0;
+    test::PlanBackend backend(chip);
+    backend.has_memory = true;
+    GptConfig c;
+    c.vocab = 65, c.block = 256, c.layers = 6, c.heads = 6, c.width = 384;
+    const auto parameters = std::make_shared<GptParameters>(c, DType::bf16, [](size_t, std::span<float>) {}, backend);
+    const GptSampler sampler(parameters, backend);
+    EXPECT_EQ(sampler.kernels(), launches) << off;
   }
 }
 

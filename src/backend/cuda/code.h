@@ -33,6 +33,7 @@ class CudaCode final : public Code {
   int64_t scratch_bytes() const override { return 0; }
   size_t loop_kernels(size_t kernel) const override { return compiled_.loop_kernels(kernel); }
   std::string dump() const override { return compiled_.dump(); }
+  int64_t launches() const override { return compiled_.launches(); }
   void compile_ahead() override;
   void prepare() override;
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override;

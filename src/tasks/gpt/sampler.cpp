@@ -258,6 +258,6 @@ int64_t GptSampler::bytes_read(int64_t position) const {
   return s.parameters->bytes() + 2 * s.parameters->config().layers * (position + 1) * shape[1] * shape[3] * size_of(s.layout.type.dtype);
 }
 
-int GptSampler::kernels() const { return int(state_->one.report().kernels.size()); }
+int GptSampler::kernels() const { return int(state_->one.launches()); }
 
 }  // namespace ridge
