@@ -2,6 +2,7 @@
 // the machine's own.
 #include <gtest/gtest.h>
 
+#include "backend/cuda/backend.h"
 #include "cuda_train/on_gpu.h"
 #include "gpt/models.h"
 #include "measure/default_team.h"
@@ -22,6 +23,10 @@ class CudaReading : public test::OnGpu {
   static std::shared_ptr<GptParameters> placed(const test::Model& model, DType storage, Backend& backend) {
     auto fill = [&](size_t i, std::span<float> to) { std::copy(model.values[i].begin(), model.values[i].end(), to.begin()); };
     return std::make_shared<GptParameters>(model.config, storage, fill, backend);
+  }
+  static int overlapping_launches(Backend& backend) {
+    int (*count)(const char*) = nullptr;
+    return dynamic_cast<cuda::CudaBackend&>(backend).device().driver().library().bind(count, "simulatorCalls") ? count("cuLaunchKernelEx") : 0;
   }
   static config::Resolved words_of(std::vector<std::string> words) {
     config::Sources sources;
@@ -85,8 +90,8 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBits) {
   }
 }
 
-// A token of `shakespeare-char` on an H200: for each layer a product with its norm for queries, keys and values, attention that stores the new ones, a product, and
-// two products for the MLP; before them the embedding, after them the logits with their norm.
+// A token of `shakespeare-char` on an H200: for each layer a product with its norm for queries, keys and values, attention that stores the new ones, a product,
+// and two products for the MLP; before them the embedding, after them the logits with their norm.
 TEST(SamplingLaunches, ArePlanned) {
   const std::pair<const char*, int64_t> expected[] = {{"", 2 + 6 * 5}, {"joined", 2 + 6 * 9 + 1}};
   for (const auto& [off, launches] : expected) {
@@ -96,7 +101,8 @@ TEST(SamplingLaunches, ArePlanned) {
     backend.has_memory = true;
     GptConfig c;
     c.vocab = 65, c.block = 256, c.layers = 6, c.heads = 6, c.width = 384;
-    const auto parameters = std::make_shared<GptParameters>(c, DType::bf16, [](size_t, std::span<float>) {}, backend);
+    const auto parameters = std::make_shared<GptParameters>(
+        c, DType::bf16, [](size_t, std::span<float>) {}, backend);
     const GptSampler sampler(parameters, backend);
     EXPECT_EQ(sampler.kernels(), launches) << off;
   }
@@ -118,10 +124,15 @@ TEST_F(CudaReading, ShortensChainsOfShortKernels) {
       std::vector<Token> tokens(120);
       for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = Token(i * i % size_t(c.vocab));
       host.feed(tokens), gpu.feed(tokens);
+      const int overlapped = overlapping_launches(*device);
       for (Token t : {3, 1, 4, 1, 5, 9, 2, 6}) {
         host.feed({&t, 1}), gpu.feed({&t, 1});
         EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.06) << name << " without " << off << " at " << gpu.position();
       }
+      if (test::tests_real_gpu()) continue;
+      // One recording: all launches but the first.
+      const int now = overlapping_launches(*device) - overlapped;
+      EXPECT_EQ(now, std::string_view(off).find("overlap") != std::string_view::npos ? 0 : gpu.kernels() - 1) << name << " without " << off;
     }
   }
 }

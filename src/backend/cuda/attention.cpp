@@ -208,16 +208,20 @@ std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::sp
   NewRows found;
   for (size_t i = 0; i < 2; ++i) {
     const ProgramKernel& update = *updates[i];
-    if (update.group.kind != Group::Kind::node || g[update.group.node].op != Op::dynamic_update_slice || update.operands.size() != NewRows::kOperands) return nullptr;
+    if (update.group.kind != Group::Kind::node || g[update.group.node].op != Op::dynamic_update_slice || update.operands.size() != NewRows::kOperands)
+      return nullptr;
     const Shape &whole = g.shape(g[update.group.node].in[0]), &part = g.shape(g[update.group.node].in[1]);
     if (whole.rank() != 4 || part[0] != whole[0] || part[1] != whole[1] || part[3] != whole[3] || part[2] == 0) return nullptr;
     if (update.operands[1].offset % 16 || update.operands[1].owner == read[1] || update.operands[1].owner == read[2]) return nullptr;
     const ProgramOperand& result = update.operands[NewRows::kResult];
     if (result.offset != 0) return nullptr;
     found.count = part[2], found.bytes = g[update.group.node].type().bytes();
-    if (result.owner == read[1] && i == 0) found.keys_first = true;
-    else if (result.owner == read[2] && i == 0) found.keys_first = false;
-    else if (result.owner != read[found.keys_first ? 2 : 1]) return nullptr;
+    if (result.owner == read[1] && i == 0)
+      found.keys_first = true;
+    else if (result.owner == read[2] && i == 0)
+      found.keys_first = false;
+    else if (result.owner != read[found.keys_first ? 2 : 1])
+      return nullptr;
   }
   if (kernel.operands[1].offset != 0 || kernel.operands[2].offset != 0 || read[1] == read[2]) return nullptr;
   // Both updates start at the same position, and nothing else writes where they do: rows are read before the kernels in front have finished.

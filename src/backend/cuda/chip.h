@@ -24,8 +24,8 @@ struct Chip : gpu::GpuChip {
   bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }
   bool wgmma() const { return major == 9 && minor == 0; }  // and TMA
   bool overlaps() const { return overlap && at_least(9, 0); }
-  bool bf16() const { return at_least(8, 0); }             // in the matrix units; older chips only store bf16
-  std::string target() const;                              // "sm_90a", "sm_86"
+  bool bf16() const { return at_least(8, 0); }  // in the matrix units; older chips only store bf16
+  std::string target() const;                   // "sm_90a", "sm_86"
 };
 
 Chip chip_of(const Driver& driver, int device);

@@ -291,9 +291,7 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     if (at == recordings_.end()) {
       // Addresses that are used only once are not worth a recording.
       if (!seen_before()) return run_directly();
-      device_.metered(&MemoryUse::graphs, [&] {
-        recordings_.push_front({addresses_, record_run()});
-      });
+      device_.metered(&MemoryUse::graphs, [&] { recordings_.push_front({addresses_, record_run()}); });
       ++device_.counts.recordings;
       if (recordings_.size() > kMaxRecordings) recordings_.pop_back();
     } else if (at != recordings_.begin()) {

@@ -18,8 +18,8 @@ namespace {
 using Kind = TileNode::Kind;
 
 constexpr int64_t kThinAlignment = 64;
-constexpr int64_t kThinLanes = 32;     // share a sum
-constexpr int64_t kMostAhead = 8;  // pieces of 16 bytes that a thread fetches before it waits for the row
+constexpr int64_t kThinLanes = 32;    // share a sum
+constexpr int64_t kMostAhead = 8;     // pieces of 16 bytes that a thread fetches before it waits for the row
 constexpr int64_t kMostOfWarp = 512;  // elements of the longest row that every warp makes for itself
 constexpr int64_t kMostKept = 16;     // elements per thread of a row that a block makes
 
@@ -101,7 +101,8 @@ class ThinMatmul final : public Kernel {
     operands_ = epilogue.operands;
     const int64_t ahead = std::clamp<int64_t>((p.depth + kThinLanes * each - 1) / (kThinLanes * each), 1, kMostAhead);
     std::string text = "typedef int I;\ntypedef u32 N;\n#ifndef RIDGE_AFTER_PREVIOUS\n#define RIDGE_AFTER_PREVIOUS\n#endif\n" + row_text;
-    text += fmt::format("typedef {} Weight;\ntypedef {} Row;\nconstexpr int V = 1;\nconstexpr bool A = true;\n", TileWriter::memory(p.b), TileWriter::memory(p.a));
+    text +=
+        fmt::format("typedef {} Weight;\ntypedef {} Row;\nconstexpr int V = 1;\nconstexpr bool A = true;\n", TileWriter::memory(p.b), TileWriter::memory(p.a));
     text += fmt::format("constexpr int kThreads = {}, kDepth = {}, kColumns = {}, kEach = {}, kAhead = {};\nconstexpr i64 kStride = {};\n", threads_, p.depth,
                         p.columns, each, ahead, p.n[0].b);
     text += fmt::format("struct Args {{ Fault* fault; const void *a, *b; void* p[{}]; {}}};\n", operands_, row.group ? "making::Entry making; " : "");
@@ -114,11 +115,16 @@ class ThinMatmul final : public Kernel {
     if (!write_epilogue(epilogue, before, after)) return;
     text += before;
     // A warp that makes the row for itself waits for no other.
-    text += !row.group     ? "  const Row* row = (const Row*)args.a;\n"
-            : row_of_warp_ ? fmt::format("  __shared__ __align__(16) Row rows[kThreads / 32][kDepth];\n  Row* const row = rows[threadIdx.x / 32];\n  making::Entry making = args.making;\n"
-                                         "  making.p[{}] = row;\n{}  __syncwarp();\n", row_result_, row_call_)
-                           : fmt::format("  __shared__ __align__(16) Row row[kDepth];\n  making::Entry making = args.making;\n  making.p[{}] = row;\n{}  __syncthreads();\n",
-                                         row_result_, row_call_);
+    text +=
+        !row.group ? "  const Row* row = (const Row*)args.a;\n"
+        : row_of_warp_
+            ? fmt::format(
+                  "  __shared__ __align__(16) Row rows[kThreads / 32][kDepth];\n  Row* const row = rows[threadIdx.x / 32];\n  making::Entry making = "
+                  "args.making;\n"
+                  "  making.p[{}] = row;\n{}  __syncwarp();\n",
+                  row_result_, row_call_)
+            : fmt::format("  __shared__ __align__(16) Row row[kDepth];\n  making::Entry making = args.making;\n  making.p[{}] = row;\n{}  __syncthreads();\n",
+                          row_result_, row_call_);
     text += kThinSums + after + "}\n";
     text_ = {"thin_matmul", std::move(text), 0};
   }

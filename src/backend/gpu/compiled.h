@@ -19,7 +19,8 @@ class KernelMaker {
   virtual std::string target() const = 0;  // the compiler's target: "sm_90a"
   virtual std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kernel) const = 0;
   virtual std::unique_ptr<Kernel> macro(const Program& program, const ProgramKernel& kernel) const = 0;  // attention, conv; null: no such kernel
-  // A kernel that also does the work of kernels before it, whose results only it reads; null: there is none. Operands: those of the first, …, those of the last.
+  // A kernel that also does the work of kernels before it, whose results only it reads; null: there is none. Operands: those of the first, …, those of the
+  // last.
   virtual std::unique_ptr<Kernel> joined(const Program& program, std::span<const ProgramKernel* const> first, const ProgramKernel& last) const {
     return (void)program, (void)first, (void)last, nullptr;
   }
@@ -53,7 +54,9 @@ class CompiledProgram {
   };
   // Enqueues one run. Calls `after` with each kernel once its launches are enqueued; a loop counts as one kernel. A failure names the kernel.
   using After = std::function<void(size_t kernel)>;
-  std::span<const size_t> done_by(size_t kernel) const { return shows_[kernel]; }  // the kernels whose results are in memory after this one: none, one or several
+  std::span<const size_t> done_by(size_t kernel) const {
+    return shows_[kernel];
+  }  // the kernels whose results are in memory after this one: none, one or several
   void enqueue(LaunchSink& sink, const Addresses& addresses, const After& after = {});
   std::string describe(size_t kernel) const;
 

@@ -45,7 +45,8 @@ std::vector<JoinedKernels> find_joined_kernels(Program& program, const std::vect
     for (const ProgramOperand& o : program.kernels[last].operands) {
       if (!o.owner || o.written) continue;
       const size_t first = lives[o.owner].made;
-      if (first == SIZE_MAX || first >= last || used[first] || program.kernels[first].loop || std::ranges::count(found, first) || !movable(first, last)) continue;
+      if (first == SIZE_MAX || first >= last || used[first] || program.kernels[first].loop || std::ranges::count(found, first) || !movable(first, last))
+        continue;
       found.push_back(first);
     }
     if (found.empty()) continue;

@@ -302,13 +302,16 @@ TileText TileSkeleton::row() {
 
 TileText TileSkeleton::row_part() {
   use_group();
-  if (schedule_.keep_shared || schedule_.entries > 1 || schedule_.wide_index) fail(ErrorCode::internal, "[tile_kernel] this schedule is for a kernel of its own");
+  if (schedule_.keep_shared || schedule_.entries > 1 || schedule_.wide_index)
+    fail(ErrorCode::internal, "[tile_kernel] this schedule is for a kernel of its own");
   row_function();
   std::string all;
   for (size_t p = 0; p < pointers_.size(); ++p) all += fmt::format("{}(u64)making.p[{}]", p ? " | " : "", p);
-  const std::string call = schedule_.vector == 1 ? std::string("  making::run<1, true>(making, fault, 0);\n")
-                                                 : fmt::format("  if ((({}) & 15) == 0) making::run<{}, true>(making, fault, 0);\n  else making::run<{}, false>(making, fault, 0);\n",
-                                                               all, schedule_.vector, schedule_.vector);
+  const std::string call =
+      schedule_.vector == 1
+          ? std::string("  making::run<1, true>(making, fault, 0);\n")
+          : fmt::format("  if ((({}) & 15) == 0) making::run<{}, true>(making, fault, 0);\n  else making::run<{}, false>(making, fault, 0);\n", all,
+                        schedule_.vector, schedule_.vector);
   return {{call, schedule_.dialect->write(entry_types() + out_.take()), 0}, pointers_};
 }
 

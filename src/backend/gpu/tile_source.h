@@ -47,7 +47,7 @@ TileText transposed_map_text(const TileGroup& group, const TileFacts& facts, con
 TileText row_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);             // n: rows, r: their length
 // The same as a function for other kernels to call: its entry is the call, with `making` as the entry's arguments and `fault`, for block 0.
 TileText row_part_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);
-TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);          // n: outer points, r: rows
+TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);  // n: outer points, r: rows
 // Combines the parts of the first reductions and performs the stores whose values are then known. n: kept points, r: parts.
 TileText combine_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);
 

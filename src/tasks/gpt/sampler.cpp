@@ -218,7 +218,9 @@ void GptSampler::feed(std::span<const Token> fed) {
   s.run(s.history);
 }
 
-std::span<const float> GptSampler::logits() const { return state_->fresh ? std::span<const float>(state_->stored_logits, size_t(state_->parameters->config().vocab)) : std::span<const float>(); }
+std::span<const float> GptSampler::logits() const {
+  return state_->fresh ? std::span<const float>(state_->stored_logits, size_t(state_->parameters->config().vocab)) : std::span<const float>();
+}
 int64_t GptSampler::position() const { return state_->position; }
 
 void GptSampler::rewind(int64_t position) {

@@ -510,4 +510,3 @@ int cuLaunchKernelEx(const LaunchConfig* c, Function* function, void** args, voi
   return cuLaunchKernel(function, c->blocks[0], c->blocks[1], c->blocks[2], c->threads[0], c->threads[1], c->threads[2], c->shared, c->stream, args, extra);
 }
 }
-
