@@ -201,7 +201,7 @@ std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::sp
   if (node.op != Op::attention || updates.size() != 2) return nullptr;
   const AttentionDesc d = attention_desc(program, kernel);
   const ShortDecode form = short_decode_of(d, kernel_aligned(kernel), chip);
-  if (!form || d.heads != d.kv_heads || d.keys > INT32_MAX) return nullptr;
+  if (!form || d.dropout > 0 || d.heads != d.kv_heads || d.keys > INT32_MAX) return nullptr;
   const AttentionDesc::Strides rows = {d.kv_heads * d.keys * d.dim, d.keys * d.dim, d.dim, 1};
   if (d.k != rows || d.v != rows) return nullptr;
   const NodeId read[] = {kernel.operands[0].owner, kernel.operands[1].owner, kernel.operands[2].owner};
@@ -224,6 +224,10 @@ std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::sp
       return nullptr;
   }
   if (kernel.operands[1].offset != 0 || kernel.operands[2].offset != 0 || read[1] == read[2]) return nullptr;
+  // The numbers of valid keys and of the first new row are read ahead, too.
+  const NodeId start = updates[0]->operands[NewRows::kStart].owner;
+  if (!is_constant(program, start)) return nullptr;
+  if (d.has_length && !is_constant(program, kernel.operands[3 + (d.mask != AttentionDesc::Mask::none)].owner)) return nullptr;
   // Both updates start at the same position, and nothing else writes where they do: rows are read before the kernels in front have finished.
   if (updates[0]->operands[NewRows::kStart].owner != updates[1]->operands[NewRows::kStart].owner ||
       updates[0]->operands[NewRows::kStart].offset != updates[1]->operands[NewRows::kStart].offset)

@@ -160,15 +160,16 @@ extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_sh
     k[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.k + k_at + j * a.k_strides[2]) : zero;
     v[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.v + v_at + j * a.v_strides[2]) : zero;
   }
+  // Numbers from outside of the program, perhaps from the host's memory.
+  const Problem p = make_problem(a, b, h);
+  i64 start = kNewRows > 0 ? *g.start : 0;
   if (kNewRows > 0) {
     RIDGE_AFTER_PREVIOUS;
   }
   const uint4 query = inside ? *(const uint4*)((const half_bits*)a.q + b * a.q_strides[0] + h * a.q_strides[1] + part * 8) : zero;
-  const Problem p = make_problem(a, b, h);
   if (kNewRows > 0) {
     const i64 first = (i64)head * kNewRows * (a.dim / 8) + part;
     const uint4 new_key = inside ? g.new_keys[first] : zero, new_value = inside ? g.new_values[first] : zero;
-    i64 start = *g.start;
     start = start < 0 ? 0 : start > g.most_start ? g.most_start : start;
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) {

@@ -294,19 +294,12 @@ std::unique_ptr<MatmulKernel> MatmulKernel::of(const Program& program, const Pro
   return std::make_unique<MatmulKernel>(desc_of(program, kernel), chip);
 }
 
-// Whether no kernel of the program writes the product's weights, so that they may be read while earlier kernels run.
-bool constant_weights(const Program& program, const ProgramKernel& kernel) {
-  const int memory = memory_of(program, kernel.operands[1].owner);
-  return program.buffers[size_t(memory)].place == ProgramBuffer::Place::input &&
-         std::ranges::none_of(program.kernels, [&](const ProgramKernel& k) { return memory_use(program, k).written.count(memory) > 0; });
-}
-
 std::unique_ptr<Kernel> thin_matmul(const Program& program, const ProgramKernel& kernel, const ThinRow& row, const Chip& chip) {
   int64_t rows = 1;
   for (const auto* loops : {&kernel.loops.m, &kernel.loops.batch})
     for (const MatmulLoop& l : *loops) rows *= l.size;
   if (!chip.thin || rows != 1) return nullptr;
-  return make_thin_matmul(desc_of(program, kernel), row, constant_weights(program, kernel), chip);
+  return make_thin_matmul(desc_of(program, kernel), row, is_constant(program, kernel.operands[1].owner), chip);
 }
 
 class MatmulListKernel final : public Kernel {

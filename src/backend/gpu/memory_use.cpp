@@ -23,6 +23,12 @@ int memory_of(const Program& program, NodeId owner) {
   }
 }
 
+bool is_constant(const Program& program, NodeId owner) {
+  const int memory = memory_of(program, owner);
+  return program.buffers[size_t(memory)].place == ProgramBuffer::Place::input &&
+         std::ranges::none_of(program.kernels, [&](const ProgramKernel& k) { return memory_use(program, k).written.count(memory) > 0; });
+}
+
 MemoryUse memory_use(const Program& program, const ProgramKernel& kernel) {
   MemoryUse used;
   for (const ProgramOperand& o : kernel.operands)

@@ -14,6 +14,7 @@ struct MemoryUse {
 };
 
 int memory_of(const Program& program, NodeId owner);
+bool is_constant(const Program& program, NodeId owner);  // comes from outside, and no kernel writes it: it may be read while earlier kernels run
 MemoryUse memory_use(const Program& program, const ProgramKernel& kernel);
 MemoryUse together(MemoryUse a, const MemoryUse& b);
 

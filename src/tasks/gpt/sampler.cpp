@@ -125,15 +125,16 @@ struct GptSampler::State {
   Backend* gpu;  // a device with its own memory; null: host memory is used in place
   BufferPool pool;
   BufferPool::Buffer cache;
-  Arena device;  // the cache, then the inputs and outputs of a run
-  std::vector<const void*> inputs;
+  Arena device;                                 // the cache, then the inputs and outputs of a run
+  std::vector<const void*> inputs, one_inputs;  // of the program for several tokens, of that for one
   std::vector<void*> outputs;
   std::vector<int64_t> given;  // inputs of a run: kGiven numbers, then the tokens
   int64_t position = 0;
   bool fresh = false;          // logits match the current context
   std::vector<Token> history;  // the tokens in the cache
   std::vector<float> logits;
-  float* stored_logits = nullptr;  // where runs store them: host memory, to which a GPU writes as well
+  float* stored_logits = nullptr;   // where runs store them: host memory, to which a GPU writes as well
+  int64_t* given_to_one = nullptr;  // in host memory that the GPU reads; null: `given` is copied to it
 
   State(std::shared_ptr<const GptParameters> p, Backend& backend, std::optional<DType> kept)
       : parameters(std::move(p)),
@@ -150,7 +151,7 @@ struct GptSampler::State {
     if (gpu) device.require(cache_bytes() + given_bytes());
   }
   ~State() {
-    if (gpu && stored_logits) gpu->release_host(reinterpret_cast<std::byte*>(stored_logits), logit_bytes());
+    if (gpu && stored_logits) gpu->release_host(reinterpret_cast<std::byte*>(stored_logits), host_bytes());
   }
   State(const State&) = delete;
 
@@ -160,7 +161,14 @@ struct GptSampler::State {
     const int64_t bytes = std::max<int64_t>(1, parts()) * layout.bytes;
     return gpu || bytes < kHugePage / 2 ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
   }
-  int64_t logit_bytes() const { return parameters->config().vocab * int64_t(sizeof(float)); }
+  int64_t logit_bytes() const { return (parameters->config().vocab * int64_t(sizeof(float)) + 63) / 64 * 64; }
+  int64_t host_bytes() const { return logit_bytes() + int64_t((kGiven + 1) * sizeof(int64_t)); }
+  // A copy takes longer than it takes the first kernel to read the host's memory, and attention reads its numbers ahead if a block has all keys of its head.
+  bool reads_host() const {
+    constexpr int64_t kFewKeys = 512;
+    const GptConfig& c = parameters->config();
+    return layout.type.shape[2] <= kFewKeys && layout.type.shape[1] == c.heads && size_of(layout.type.dtype) == 2;
+  }
   int64_t given_bytes() const { return (int64_t(given.size() * sizeof(int64_t)) + 63) / 64 * 64; }
 
   void map() {
@@ -170,15 +178,21 @@ struct GptSampler::State {
     const int64_t* words = given.data();
     if (gpu) {
       words = reinterpret_cast<const int64_t*>(at + cache_bytes());
-      if (!stored_logits) stored_logits = reinterpret_cast<float*>(gpu->allocate_host(logit_bytes()));
+      if (!stored_logits) stored_logits = reinterpret_cast<float*>(gpu->allocate_host(host_bytes()));
+      if (reads_host()) given_to_one = reinterpret_cast<int64_t*>(stored_logits) + logit_bytes() / int64_t(sizeof(int64_t));
     } else {
       cache = pool.acquire(cache_bytes(), BufferPool::Fill::zero);
       at = cache.data();
       stored_logits = logits.data();
     }
     outputs = {stored_logits};
-    inputs.insert(inputs.end(), {words + kGiven, words, words + 1, words + 2, words + 3});
-    for (int64_t i = 0; i < parts(); ++i) inputs.push_back(at + i * layout.bytes), outputs.push_back(at + i * layout.bytes);
+    one_inputs = inputs;
+    for (auto* all : {&inputs, &one_inputs}) {
+      const int64_t* from = all == &one_inputs && given_to_one ? given_to_one : words;
+      all->insert(all->end(), {from + kGiven, from, from + 1, from + 2, from + 3});
+      for (int64_t i = 0; i < parts(); ++i) all->push_back(at + i * layout.bytes);
+    }
+    for (int64_t i = 0; i < parts(); ++i) outputs.push_back(at + i * layout.bytes);
   }
 
   // The tokens must fit into the block.
@@ -189,9 +203,14 @@ struct GptSampler::State {
       std::fill(given.begin(), given.end(), 0);
       given[0] = position, given[1] = live, given[2] = position + (by_one ? 1 : chunk), given[3] = 0;
       std::copy_n(fed.begin(), live, given.begin() + kGiven);
-      if (gpu) gpu->upload(device.data() + cache_bytes(), given.data(), int64_t((kGiven + size_t(by_one ? 1 : chunk)) * sizeof(int64_t)));
-      (by_one ? one : many).run(inputs, outputs);
-      if (gpu && int64_t(fed.size()) == live) gpu->wait();
+      const size_t numbers = kGiven + size_t(by_one ? 1 : chunk);
+      if (by_one && given_to_one)
+        std::copy_n(given.begin(), numbers, given_to_one);
+      else if (gpu)
+        gpu->upload(device.data() + cache_bytes(), given.data(), int64_t(numbers * sizeof(int64_t)));
+      (by_one ? one : many).run(by_one ? one_inputs : inputs, outputs);
+      // The next run overwrites what this one reads.
+      if (gpu && (int64_t(fed.size()) == live || (by_one && given_to_one))) gpu->wait();
       position += live, fresh = true;
       fed = fed.subspan(size_t(live));
     }
