@@ -113,6 +113,7 @@ TEST_F(CudaReading, ShortensChainsOfShortKernels) {
   std::optional<test::Simulator> hopper;
   if (!test::tests_real_gpu()) hopper.emplace(test::SimulatorOptions{.capability = "9.0"});
   for (const auto& [name, config] : test::gpt_forms()) {
+    if (name == "untied" || name == "rms" || name == "swiglu") continue;  // "all" has these
     GptConfig c = config;
     c.block = 150;  // keys of several blocks of a cluster
     const test::Model model(c);

@@ -173,6 +173,7 @@ class ThinMatmul final : public Kernel {
     // As few elements per thread as the threads allow.
     s.vector = int(std::min<int64_t>(vector_width(g, facts, false), std::bit_ceil(uint64_t((p.depth + s.lanes - 1) / s.lanes))));
     s.chunks = int((p.depth / s.vector + s.lanes - 1) / s.lanes);
+    s.loads_first = true;
     if (!row_of_warp_ && s.chunks * s.vector > kMostKept) return false;
     const TileText made = row_part_text(g, facts, s);
     text = "namespace making {\n" + made.text.body + "}\n";

@@ -76,6 +76,7 @@ void TileSkeleton::load_ahead(int phase, TileKept& kept, std::vector<char>& made
     if (!made[size_t(n)] && facts_.wide(n) && facts_.phase[size_t(n)] < phase) ahead.push_back(n), values += schedule_.chunks * schedule_.vector;
   if (ahead.empty() || values > kMaxValues) return;
   for (int n : ahead) {
+    if (kept.registers[size_t(n)]) continue;
     out_.line(fmt::format("{} k{}[{}][V];", TileWriter::type(group_.nodes[size_t(n)].dtype), n, schedule_.chunks));
     kept.registers[size_t(n)] = 1;
   }
@@ -205,6 +206,7 @@ void TileSkeleton::row_function() {
         out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[n].dtype), n, schedule_.chunks, facts_.wide(int(n)) ? "[V]" : ""));
   std::vector<char> made(group_.nodes.size(), 0);
   const int last = parts ? schedule_.phase : facts_.phases;
+  if (schedule_.loads_first && keep) load_ahead(last, kept, made);
   for (int phase = schedule_.phase; phase <= last; ++phase) {
     const std::vector<int> roots = phase_roots(group_, facts_, phase);
     const bool final = phase == facts_.phases;

@@ -17,6 +17,7 @@ struct TileSchedule {
   int lanes = 32;            // row: threads that share a row: a power of two up to 32, or the whole block
   int chunks = 0;            // row: vectors per thread that stay in registers; 0: a loop that reads again in every phase
   int blocks = 0;            // blocks per multiprocessor for which registers must suffice; 0: no limit
+  bool loads_first = false;  // row, in registers: begins with what its last phase reads
   bool keep_shared = false;  // row, in a loop: keep data that is read again in shared memory
   int columns = 32;          // column, combine: adjacent threads on different columns; the other threads take other rows
   int64_t sum_blocks = 0;    // row: this many blocks share the rows; each sums over its own rows the values for operands from `first_sum` on
