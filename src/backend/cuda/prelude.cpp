@@ -330,8 +330,13 @@ std::string source_of(const gpu::KernelText& text) {
 #endif
 )cuda";
   std::string body = text.body;
-  const size_t entry = body.rfind("extern \"C\" __global__"), begin = body.find('{', entry);
-  if (entry == body.npos || begin == body.npos) fail(ErrorCode::internal, "[cuda] {} has no entry", text.entry);
+  constexpr std::string_view kGlobal = "extern \"C\" __global__";
+  size_t begin = body.npos;
+  for (size_t at = body.find(kGlobal); at != body.npos && begin == body.npos; at = body.find(kGlobal, at + 1)) {
+    const size_t opens = body.find('{', at), name = body.find(" " + text.entry + "(", at);
+    if (name < opens) begin = opens;
+  }
+  if (begin == body.npos) fail(ErrorCode::internal, "[cuda] {} has no entry", text.entry);
   const bool waits = body.find("RIDGE_AFTER_PREVIOUS;", begin) != body.npos;  // where the text says so
   body.insert(begin + 1, waits ? "\n  RIDGE_BEGIN_NEXT;" : "\n  RIDGE_BEGIN_NEXT;\n  RIDGE_AFTER_PREVIOUS;");
   return std::string(kHead) + std::string(prelude()) + body;
