@@ -84,6 +84,11 @@ TEST_F(ThinTexts, WaitWhereTheyMay) {
   }
   KernelText other{"plain", "extern \"C\" __global__ void __launch_bounds__(32) plain(float* x) { x[threadIdx.x] = 1.f; }\n", 0, true};
   EXPECT_NE(source_of(other).find("{\n  RIDGE_BEGIN_NEXT;\n  RIDGE_AFTER_PREVIOUS; x["), std::string::npos) << "a text that does not say where waits first";
+  const std::string two =
+      "extern \"C\" __global__ void plain_too(float* x) { x[1] = 1.f; }\n" + other.body + "extern \"C\" __global__ void last(float* x) { x[2] = 1.f; }\n";
+  const std::string among = source_of({"plain", two, 0, true});
+  EXPECT_NE(among.find("plain_too(float* x) { x[1]"), std::string::npos) << "another entry of the text is as it was";
+  EXPECT_NE(among.find("plain(float* x) {\n  RIDGE_BEGIN_NEXT;"), std::string::npos);
   jobs.push_back({other, "sm_90a"});
   for (const test::Cubin::Use& use : compile(jobs)) EXPECT_EQ(use.frame, 0);
 }
