@@ -113,10 +113,9 @@ constexpr const char* kShortDecode = R"cuda(
 #define RIDGE_AFTER_PREVIOUS
 #endif
 constexpr int kSharers = kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;      // threads of a key, each with 8 features
-constexpr int kLines = kDecodeThreads / kSharers, kChunk = kLines * kRounds;         // keys at a time, and at most
-constexpr int kDecodeWarps = kDecodeThreads / 32, kEach = (kChunk + kDecodeThreads - 1) / kDecodeThreads;
+constexpr int kLines = kDecodeThreads / kSharers, kDecodeWarps = kDecodeThreads / 32;  // keys at a time
+// Of each warp: the weighted sums of all features, the largest score, the sum of weights below it.
 struct DecodeShared {
-  float weights[kChunk];
   float found[kDecodeWarps][kDim];
   float tops[kDecodeWarps], totals[kDecodeWarps];
 };
@@ -131,15 +130,6 @@ __device__ __forceinline__ void features_of(float (&x)[8], uint4 f) {
   unsigned u[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
   for (int e = 0; e < 4; ++e) x[2 * e] = unpack((half_bits)(u[e] & 0xffffu)), x[2 * e + 1] = unpack((half_bits)(u[e] >> 16));
-}
-template <bool kLargest>
-__device__ __forceinline__ float over_lanes(float x) {
-#pragma unroll
-  for (int step = 16; step; step /= 2) {
-    const float other = __shfl_xor_sync(0xffffffffu, x, step);
-    x = kLargest ? fmaxf(x, other) : x + other;
-  }
-  return x;
 }
 extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_short(const RIDGE_CONSTANT DecodeArguments g) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
@@ -180,7 +170,8 @@ extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_sh
       }
     }
   }
-  float q[8], x[8];
+  // The threads of a key also hold its value, so that a warp waits for no other until it has its weighted sums.
+  float q[8], x[8], scores[kRounds], top = -infinity(), total = 0.0f, sums[8] = {};
   features_of(q, query);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
@@ -191,55 +182,46 @@ extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_sh
 #pragma unroll
     for (int step = kSharers / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     const int j = line + r * kLines;
-    if (part == 0) s.weights[j] = j < p.keys ? score(a, p, sum, 0, j, false) : -infinity();
+    scores[r] = j < p.keys ? score(a, p, sum, 0, j, false) : -infinity();
+    top = fmaxf(top, scores[r]);
   }
-  __syncthreads();
-  float mine[kEach], top = -infinity(), total = 0.0f;
 #pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int j = (int)threadIdx.x + e * kDecodeThreads;
-    mine[e] = j < kChunk ? s.weights[j] : -infinity();
-    top = fmaxf(top, mine[e]);
-  }
-  top = over_lanes<true>(top);
-  if (lane_id() == 0) s.tops[warp] = top;
-  __syncthreads();
-  top = over_lanes<true>((int)lane_id() < kDecodeWarps ? s.tops[lane_id()] : -infinity());
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int j = (int)threadIdx.x + e * kDecodeThreads;
-    const float weight = exp2f(mine[e] - (top == -infinity() ? 0.0f : top));
-    total += weight;
-    if (j < kChunk) s.weights[j] = kDropout && !kept_alone(p.dropout, 0, j) ? 0.0f : weight;
-  }
-  total = over_lanes<false>(total);
-  if (lane_id() == 0) s.totals[warp] = total;
-  __syncthreads();
-  float sums[8] = {};
+  for (int step = 16; step >= kSharers; step /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
+  const float least = top == -infinity() ? 0.0f : top;
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
     const int j = line + r * kLines;
     if (j >= p.keys) continue;  // what is stored there may be no numbers
+    const float weight = exp2f(scores[r] - least), kept = kDropout && !kept_alone(p.dropout, 0, j) ? 0.0f : weight;
+    total += weight;
     features_of(x, v[r]);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sums[e] = fmaf(s.weights[j], x[e], sums[e]);
+    for (int e = 0; e < 8; ++e) sums[e] = fmaf(kept, x[e], sums[e]);
   }
 #pragma unroll
-  for (int e = 0; e < 8; ++e) {
+  for (int step = 16; step >= kSharers; step /= 2) {
+    total += __shfl_xor_sync(0xffffffffu, total, step);
 #pragma unroll
-    for (int step = 16; step >= kSharers; step /= 2) sums[e] += __shfl_xor_sync(0xffffffffu, sums[e], step);
-    if ((int)lane_id() < kSharers && part * 8 + e < kDim) s.found[warp][part * 8 + e] = sums[e];
+    for (int e = 0; e < 8; ++e) sums[e] += __shfl_xor_sync(0xffffffffu, sums[e], step);
   }
+  if ((int)lane_id() < kSharers) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+      if (part * 8 + e < kDim) s.found[warp][part * 8 + e] = sums[e];
+  }
+  if (lane_id() == 0) s.tops[warp] = top, s.totals[warp] = total;
   __syncthreads();
   const int c = (int)threadIdx.x;
-  float sum = 0.0f;
-  if (c < kDim) {
+  if (c >= kDim) return;
 #pragma unroll
-    for (int w = 0; w < kDecodeWarps; ++w) sum += s.found[w][c];
-  }
+  for (int w = 0; w < kDecodeWarps; ++w) top = w == 0 ? s.tops[0] : fmaxf(top, s.tops[w]);
+  float sum = 0.0f;
   total = 0.0f;
 #pragma unroll
-  for (int w = 0; w < kDecodeWarps; ++w) total += s.totals[w];
+  for (int w = 0; w < kDecodeWarps; ++w) {
+    const float factor = s.totals[w] == 0.0f ? 0.0f : exp2f(s.tops[w] - top);
+    total = fmaf(factor, s.totals[w], total), sum = fmaf(factor, s.found[w][c], sum);
+  }
   const bool some = total != 0.0f;
   if (c < a.dim) store_number(a.out_to, b * a.out_strides[0] + h * a.out_strides[1] + c * a.out_strides[3], some ? sum * ((kDropout ? a.kept : 1.0f) / total) : 0.0f);
   if (c == 0) a.lse[head] = some ? fmaf(top, kLn2, logf(total)) : -infinity();

@@ -594,11 +594,11 @@ ShortDecode short_decode(int64_t keys, int dim) {
 KernelText short_decode_text(const AttentionShape& shape, const ShortDecode& form) {
   AttentionShape s = shape;
   s.rows = 64, s.columns = 64, s.plain = false;
-  const int most = form.threads / decode_sharers(s.dim) * form.rounds, warps = form.threads / 32;
+  const int warps = form.threads / 32;
   return {"attention_decode_short",
           std::string(matrix_prelude()) + number("int", "kDecodeThreads", form.threads) + number("int", "kRounds", form.rounds) +
               number("int", "kNewRows", form.new_rows) + constants_of(s) + short_decode_text(),
-          4 * (most + warps * (s.dim + 2))};
+          4 * warps * (s.dim + 2)};
 }
 
 }  // namespace ridge::cuda
