@@ -42,40 +42,61 @@ TileGroup store_only(DType result, int64_t columns, int64_t stride) {
   return g;
 }
 
-// A warp computes one column. The row is in global memory, or the block makes it in shared memory.
+// A warp computes kEachWarp columns. The row is in global memory, or the block makes it in shared memory.
 constexpr const char* kThinWeights = R"(
   const int lane = (int)threadIdx.x & 31;
-  const int column = (int)blockIdx.x * (kThreads / 32) + (int)threadIdx.x / 32;
-  const bool live = column < kColumns;
-  const Weight* weights = (const Weight*)args.b + (i64)(live ? column : 0) * kStride;
-  Words<16> ahead[kAhead];
+  const int first = ((int)blockIdx.x * (kThreads / 32) + (int)threadIdx.x / 32) * kEachWarp;
+  const Weight* weights[kEachWarp];
+  Words<16> ahead[kEachWarp][kAhead];
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    const int at = (i * 32 + lane) * kEach;
+  for (int c = 0; c < kEachWarp; ++c) {
+    weights[c] = (const Weight*)args.b + (i64)(first + c < kColumns ? first + c : kColumns - 1) * kStride;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) ahead[i].w[k] = 0;
-    if (at < kDepth) read_words<true>(ahead[i], weights + at);
+    for (int i = 0; i < kAhead; ++i) {
+      const int at = (i * 32 + lane) * kEach;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) ahead[c][i].w[k] = 0;
+      if (at < kDepth) read_words<true>(ahead[c][i], weights[c] + at);
+    }
   }
+  // A lane stores a column.
+  const int column = first + (lane < kEachWarp ? lane : kEachWarp - 1);
+  const bool live = column < kColumns;
 )";
 constexpr const char* kThinSums = R"(
-  float part[4] = {0.f, 0.f, 0.f, 0.f};
+  float part[kEachWarp][4];
+#pragma unroll
+  for (int c = 0; c < kEachWarp; ++c)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) part[c][e] = 0.f;
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
     const int at = (i * 32 + lane) * kEach;
     float x[kEach];
     load<kEach>(x, row + at, at < kDepth);
 #pragma unroll
-    for (int e = 0; e < kEach; ++e) part[e & 3] = fmaf(x[e], element(ahead[i].w, e, weights), part[e & 3]);
+    for (int c = 0; c < kEachWarp; ++c)
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) part[c][e & 3] = fmaf(x[e], element(ahead[c][i].w, e, weights[c]), part[c][e & 3]);
   }
 #pragma unroll 4
   for (int at = (kAhead * 32 + lane) * kEach; at < kDepth; at += 32 * kEach) {
-    float x[kEach], y[kEach];
-    load<kEach, true, true>(y, weights + at, true);
+    float x[kEach];
     load<kEach>(x, row + at, true);
 #pragma unroll
-    for (int e = 0; e < kEach; ++e) part[e & 3] = fmaf(x[e], y[e], part[e & 3]);
+    for (int c = 0; c < kEachWarp; ++c) {
+      float y[kEach];
+      load<kEach, true, true>(y, weights[c] + at, true);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) part[c][e & 3] = fmaf(x[e], y[e], part[c][e & 3]);
+    }
   }
-  float sums[V] = {sum_of_warp((part[0] + part[1]) + (part[2] + part[3]))};
+  float sums[V] = {0.f};
+#pragma unroll
+  for (int c = 0; c < kEachWarp; ++c) {
+    const float sum = sum_of_warp((part[c][0] + part[c][1]) + (part[c][2] + part[c][3]));
+    if (lane == c) sums[0] = sum;
+  }
 )";
 
 class ThinMatmul final : public Kernel {
@@ -91,20 +112,24 @@ class ThinMatmul final : public Kernel {
     if (!row.group && alignment(0) % 16) return;
     const TileGroup epilogue = desc.epilogue ? *desc.epilogue : store_only(desc.result, p.columns, p.n[0].c);
     if (epilogue.domain != Shape{1, 1, p.columns} || epilogue.accumulator < 0 || !fits_32_bits(epilogue)) return;
-    const int64_t warps = p.columns >= 8 * chip.multiprocessors ? 8 : 4;
-    threads_ = int(warps * kThinLanes), blocks_ = (p.columns + warps - 1) / warps;
+    const int64_t ahead = std::clamp<int64_t>((p.depth + kThinLanes * each - 1) / (kThinLanes * each), 1, kMostAhead);
+    // Warps that make the row for themselves should be few, each with several columns: one for each of a multiprocessor's four schedulers.
+    constexpr int64_t kSchedulers = 4;
+    const int64_t columns_each =
+        row.group ? std::clamp<int64_t>((p.columns + kSchedulers * chip.multiprocessors - 1) / (kSchedulers * chip.multiprocessors), 1, kMostAhead / ahead) : 1;
+    const int64_t warps = !row.group && p.columns >= 8 * chip.multiprocessors ? 8 : kSchedulers;
+    threads_ = int(warps * kThinLanes), blocks_ = (p.columns + warps * columns_each - 1) / (warps * columns_each);
     std::string row_text;
     if (row.group) {
       // Every block repeats the row kernel, so there should be few.
       if (blocks_ > 8 * chip.multiprocessors || !write_row(row, p, chip, row_text)) return;
     }
     operands_ = epilogue.operands;
-    const int64_t ahead = std::clamp<int64_t>((p.depth + kThinLanes * each - 1) / (kThinLanes * each), 1, kMostAhead);
     std::string text = "typedef int I;\ntypedef u32 N;\n#ifndef RIDGE_AFTER_PREVIOUS\n#define RIDGE_AFTER_PREVIOUS\n#endif\n" + row_text;
     text +=
         fmt::format("typedef {} Weight;\ntypedef {} Row;\nconstexpr int V = 1;\nconstexpr bool A = true;\n", TileWriter::memory(p.b), TileWriter::memory(p.a));
-    text += fmt::format("constexpr int kThreads = {}, kDepth = {}, kColumns = {}, kEach = {}, kAhead = {};\nconstexpr i64 kStride = {};\n", threads_, p.depth,
-                        p.columns, each, ahead, p.n[0].b);
+    text += fmt::format("constexpr int kThreads = {}, kDepth = {}, kColumns = {}, kEach = {}, kAhead = {}, kEachWarp = {};\nconstexpr i64 kStride = {};\n",
+                        threads_, p.depth, p.columns, each, ahead, columns_each, p.n[0].b);
     text += fmt::format("struct Args {{ Fault* fault; const void *a, *b; void* p[{}]; {}}};\n", operands_, row.group ? "making::Entry making; " : "");
     text += "extern \"C\" __global__ void __launch_bounds__(kThreads) thin_matmul(const RIDGE_CONSTANT Args args) {\n";
     const char* wait = "  RIDGE_AFTER_PREVIOUS;\n";
@@ -209,7 +234,7 @@ class ThinMatmul final : public Kernel {
       out.place(n, "sums");
     }
     for (int n = 0; n < int(g.nodes.size()); ++n)
-      if (g.nodes[size_t(n)].kind == Kind::store) out.store(n, "live && lane == 0");
+      if (g.nodes[size_t(n)].kind == Kind::store) out.store(n, "live && lane < kEachWarp");
     after = dialect().write(out.take());
     return true;
   }
