@@ -175,6 +175,8 @@ extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_sh
   features_of(q, query);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
+    scores[r] = -infinity();
+    if (r * kLines >= p.keys) continue;
     float sum = 0.0f;
     features_of(x, k[r]);
 #pragma unroll
@@ -182,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_sh
 #pragma unroll
     for (int step = kSharers / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
     const int j = line + r * kLines;
-    scores[r] = j < p.keys ? score(a, p, sum, 0, j, false) : -infinity();
+    if (j < p.keys) scores[r] = score(a, p, sum, 0, j, false);
     top = fmaxf(top, scores[r]);
   }
 #pragma unroll
