@@ -108,17 +108,18 @@ TEST(SamplingLaunches, ArePlanned) {
   }
 }
 
-// Where kernels may overlap: products of one row, norms inside of them, attention by clusters that stores its own rows. Each can be switched off.
+// Products of one row, norms inside of them, attention that stores its own rows, kernels that overlap. Each can be switched off; overlapping changes no bit.
 TEST_F(CudaReading, ShortensChainsOfShortKernels) {
   std::optional<test::Simulator> hopper;
   if (!test::tests_real_gpu()) hopper.emplace(test::SimulatorOptions{.capability = "9.0"});
   for (const auto& [name, config] : test::gpt_forms()) {
     if (name == "untied" || name == "rms" || name == "swiglu") continue;  // "all" has these
     GptConfig c = config;
-    c.block = 150;  // keys of several blocks of a cluster
+    c.block = 150;  // several rounds of keys
     const test::Model model(c);
-    for (const char* off : {"", "joined", "thin,joined,overlap"}) {
-      if (*off && name != "plain" && name != "bias") continue;
+    std::vector<float> logits;
+    for (const char* off : {"", "overlap", "joined", "thin,joined,overlap"}) {
+      if (*off && name != "plain") continue;
       const test::Variable switches("RIDGE_CUDA_OFF", off);
       const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
       GptSampler host(placed(model, DType::bf16, default_backend())), gpu(placed(model, DType::bf16, *device), *device);
@@ -130,6 +131,8 @@ TEST_F(CudaReading, ShortensChainsOfShortKernels) {
         host.feed({&t, 1}), gpu.feed({&t, 1});
         EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.06) << name << " without " << off << " at " << gpu.position();
       }
+      if (!*off) logits.assign(gpu.logits().begin(), gpu.logits().end());
+      EXPECT_TRUE(std::string_view(off) != "overlap" || std::ranges::equal(logits, gpu.logits()));
       if (test::tests_real_gpu()) continue;
       // One recording: all launches but the first, and but the library's.
       const int now = overlapping_launches(*device) - overlapped, most = gpu.kernels() - 1;
@@ -139,6 +142,24 @@ TEST_F(CudaReading, ShortensChainsOfShortKernels) {
         EXPECT_TRUE(now == most || (name == "odd head" && now > 0 && now < most)) << name << " without " << off << ": " << now << " of " << most;
     }
   }
+}
+
+// A driver that cannot record kernels that overlap records them as usual.
+TEST_F(CudaReading, RecordsWithoutOverlapWhereTheDriverRefusesIt) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "the simulated driver fails on request";
+  const test::Simulator hopper({.capability = "9.0"});
+  const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
+  const test::Model model(test::small_gpt());
+  GptSampler host(placed(model, DType::bf16, default_backend())), gpu(placed(model, DType::bf16, *device), *device);
+  const test::Variable refuses("FAKE_GPU", "cuLaunchKernelEx=801");
+  const int before = overlapping_launches(*device);
+  const cuda::RunCounts counts = dynamic_cast<cuda::CudaBackend&>(*device).counts();
+  for (Token t : {3, 1, 4, 1, 5}) {
+    host.feed({&t, 1}), gpu.feed({&t, 1});
+    EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.05);
+  }
+  EXPECT_EQ(overlapping_launches(*device) - before, 1) << "it is tried once";
+  EXPECT_EQ(dynamic_cast<cuda::CudaBackend&>(*device).counts().replays - counts.replays, 4);
 }
 
 TEST_F(CudaReading, MatchesTheLossesOfTheCpu) {
