@@ -118,6 +118,7 @@ constexpr int kLines = kDecodeThreads / kSharers, kDecodeWarps = kDecodeThreads 
 struct DecodeShared {
   float found[kDecodeWarps][kDim];
   float tops[kDecodeWarps], totals[kDecodeWarps];
+  i64 numbers[2];  // valid keys, the first new position
 };
 struct DecodeArguments {
   AttentionArguments attention;
@@ -150,11 +151,18 @@ extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_sh
     k[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.k + k_at + j * a.k_strides[2]) : zero;
     v[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.v + v_at + j * a.v_strides[2]) : zero;
   }
-  // Numbers from outside of the program, perhaps from the host's memory.
-  const Problem p = make_problem(a, b, h);
-  i64 start = kNewRows > 0 ? *g.start : 0;
+  Problem p;
+  i64 start = 0;
   if (kNewRows > 0) {
+    // Numbers from outside of the program, perhaps from the host's memory: one thread asks for them.
+    if (threadIdx.x == 0) s.numbers[0] = kLength ? *a.length : a.keys, s.numbers[1] = *g.start;
+    __syncthreads();
+    const i64 valid = s.numbers[0];
+    p.b = b, p.h = h, p.keys = valid < 0 ? 0 : valid > a.keys ? a.keys : (int)valid, p.shift = p.keys - a.queries;
+    start = s.numbers[1];
     RIDGE_AFTER_PREVIOUS;
+  } else {
+    p = make_problem(a, b, h);
   }
   const uint4 query = inside ? *(const uint4*)((const half_bits*)a.q + b * a.q_strides[0] + h * a.q_strides[1] + part * 8) : zero;
   if (kNewRows > 0) {

@@ -598,7 +598,7 @@ KernelText short_decode_text(const AttentionShape& shape, const ShortDecode& for
   return {"attention_decode_short",
           std::string(matrix_prelude()) + number("int", "kDecodeThreads", form.threads) + number("int", "kRounds", form.rounds) +
               number("int", "kNewRows", form.new_rows) + constants_of(s) + short_decode_text(),
-          4 * warps * (s.dim + 2)};
+          4 * warps * (s.dim + 2) + 16};
 }
 
 }  // namespace ridge::cuda

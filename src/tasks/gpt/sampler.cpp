@@ -1,6 +1,7 @@
 #include "tasks/gpt/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -163,11 +164,14 @@ struct GptSampler::State {
   }
   int64_t logit_bytes() const { return (parameters->config().vocab * int64_t(sizeof(float)) + 63) / 64 * 64; }
   int64_t host_bytes() const { return logit_bytes() + int64_t((kGiven + 1) * sizeof(int64_t)); }
-  // A copy takes longer than it takes the first kernel to read the host's memory, and attention reads its numbers ahead if a block has all keys of its head.
+  // A copy takes longer than it takes the first kernel to read the host's memory. Attention reads its numbers ahead if a block has all keys of a head, and RoPE
+  // would read them again in every layer.
   bool reads_host() const {
-    constexpr int64_t kFewKeys = 512;
+    constexpr int64_t kElementsOfBlock = 32768;
     const GptConfig& c = parameters->config();
-    return layout.type.shape[2] <= kFewKeys && layout.type.shape[1] == c.heads && size_of(layout.type.dtype) == 2;
+    const Shape& rows = layout.type.shape;
+    return rows[2] * int64_t(std::bit_ceil(uint64_t(rows[3]))) <= kElementsOfBlock && rows[1] == c.heads && size_of(layout.type.dtype) == 2 &&
+           c.position == GptConfig::Position::learned;
   }
   int64_t given_bytes() const { return (int64_t(given.size() * sizeof(int64_t)) + 63) / 64 * 64; }
 
