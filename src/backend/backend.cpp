@@ -1,6 +1,10 @@
 #include "backend/backend.h"
 
+#include "compile/program.h"
+
 namespace ridge {
+
+int64_t Code::launches() const { return int64_t(program().kernels.size()); }
 
 void choose_products(Backend& backend, Precision precision, std::string_view matmul_precision) {
   const bool bf16 = matmul_precision == "medium" && facts_of(Precision::bf16, backend.arithmetic()).support == Support::native;

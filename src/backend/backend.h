@@ -37,6 +37,7 @@ class Code {
   virtual int64_t scratch_bytes() const = 0;             // outside the arena, for all threads together
   virtual size_t loop_kernels(size_t kernel) const = 0;  // kernels per step if the kernel is a loop over time; otherwise 0
   virtual std::string dump() const = 0;                  // the program, then the bodies of its loops
+  virtual int64_t launches() const;                      // in one run; of a device without launches: its kernels
 
   // Before it runs, a program may need machine code and measurements that choose among candidates. compile_ahead() starts what can be done
   // in the background; prepare() returns when all of it is done. The first run does whatever is left.

@@ -170,6 +170,7 @@ constexpr Switch kSwitches[] = {
   {"RIDGE_CUDA_LIBRARIES", "absolute folders, separated by colons, searched first for cuBLASLt, NVRTC and cuDNN"},
   {"RIDGE_CUDNN", "0: do not use cuDNN for convolutions on the GPU"},
   {"RIDGE_CUDA_DEBUG", "1: launch GPU kernels one by one and check after each, so that an error names its kernel"},
+  {"RIDGE_CUDA_OFF", "what shortens chains of short GPU kernels and should be switched off, to compare: thin,joined,overlap"},
   {"RIDGE_CUDA_PROFILE", "N: time every kernel in the Nth run of each GPU program and print a table"},
   {"RIDGE_NVML_LIBRARY", "NVIDIA management library, a file name or an absolute path; default: libnvidia-ml.so.1"},
   {"RIDGE_BENCH_SLOWDOWN", "a share such as 0.05: what ridge bench times takes that much longer, to test --compare"},

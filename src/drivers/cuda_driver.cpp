@@ -91,6 +91,8 @@ bool DriverError::lost() const {
 Driver::Driver(const std::string& path) : path_(path), library_(open(path)) {
   get_version(&version_);
   init(0);
+  constexpr int kOverlappingRecordings = 12030;
+  if (version_ >= kOverlappingRecordings) library_.bind(launch_ex_, "cuLaunchKernelEx");
 }
 
 void Driver::throw_missing(const char* symbol) const {

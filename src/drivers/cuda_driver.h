@@ -33,6 +33,22 @@ using FunctionHandle = struct FunctionTag*;
 using GraphHandle = struct GraphTag*;
 using GraphRunHandle = struct GraphRunTag*;
 
+// For cuLaunchKernelEx, which starts a kernel before the one in front of it has ended.
+struct LaunchAttribute {
+  static constexpr int kOverlap = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+  int id = kOverlap, pad = 0;
+  union {
+    int allowed;
+    unsigned char bytes[64];
+  } value{};
+};
+struct LaunchConfig {
+  unsigned blocks[3] = {1, 1, 1}, threads[3] = {1, 1, 1}, shared = 0;
+  StreamHandle stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned count = 0;
+};
+
 class Driver;
 template <class... Args>
 using DriverCall = CheckedCall<Driver, Args...>;
@@ -42,6 +58,9 @@ class Driver {
   explicit Driver(const std::string& path = driver_library());  // opens and initialises the library
 
   const DynamicLibrary& library() const { return library_; }
+  // cuLaunchKernelEx, if the driver can record it with overlapping kernels; else null.
+  using LaunchEx = int (*)(const LaunchConfig*, FunctionHandle, void**, void**);
+  LaunchEx launch_ex() const { return launch_ex_; }
   int version() const { return version_; }  // the newest CUDA version it supports: 12040 is 12.4
   [[noreturn]] void throw_missing(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code, const std::string& what = {}) const;
@@ -51,6 +70,7 @@ class Driver {
   std::string path_;
   DynamicLibrary library_;
   int version_ = 0;
+  LaunchEx launch_ex_ = nullptr;
 
  public:
   DriverCall<unsigned> init{*this, "cuInit"};

@@ -91,11 +91,11 @@ class Forward {
     AttentionOptions o;
     const DType type = b_.dtype(x);
     if (cache_) {
-      NodeId zero = b_.literal(DType::i64, 0), at[] = {zero, zero, cache_->position, zero};
+      NodeId zero = cache_->zero ? cache_->zero : b_.literal(DType::i64, 0), at[] = {zero, zero, cache_->position, zero};
       NodeId &keys = cache_->keys[size_t(layer)], &values = cache_->values[size_t(layer)];
       k = keys = b_.dynamic_update_slice(keys, k, at), v = values = b_.dynamic_update_slice(values, v, at);
       q = b_.cast(q, b_.dtype(k));
-      o.length = b_.add(cache_->position, double(time_));
+      o.length = cache_->length ? cache_->length : b_.add(cache_->position, double(time_));
     }
     o.causal = true;
     if (random_) o.dropout = c_.dropout, o.random = next_random(s_.heads * time_ * time_);

@@ -38,6 +38,8 @@ int64_t gpt_mlp_size(const GptConfig& config);  // width of the MLP's hidden lay
 struct GptCache {
   NodeId position = kNone;           // i64 scalar: position of the first new token
   std::vector<NodeId> keys, values;  // per layer [B, kv_heads, room, dim]; updated to include the new rows
+  // Also i64 scalars, if they are inputs and need not be computed: the position behind the new tokens, and 0.
+  NodeId length = kNone, zero = kNone;
 };
 
 // tokens i64 [B, T], T at most `block` -> [B, T, width] after the final norm. `parameters` in the order of gpt_parameters. Dropout is

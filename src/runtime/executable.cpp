@@ -107,6 +107,7 @@ void Executable::share(std::shared_ptr<Arena> arena) {
 
 const Report& Executable::report() const { return state_->report; }
 std::string Executable::dump() const { return state_->code->dump(); }
+int64_t Executable::launches() const { return state_->code->launches(); }
 const std::vector<Type>& Executable::input_types() const { return state_->input_types; }
 const std::vector<Type>& Executable::output_types() const { return state_->output_types; }
 

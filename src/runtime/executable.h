@@ -64,6 +64,7 @@ class Executable {
 
   const Report& report() const;
   std::string dump() const;  // kernels, operands, offsets
+  int64_t launches() const;  // of a run on the device
   const std::vector<Type>& input_types() const;
   const std::vector<Type>& output_types() const;
 

@@ -80,6 +80,7 @@ class LaunchListsOnGpu : public test::CudaTest {
     for (NodeId o : outputs) out.push_back(allocate(graph.type(o)));
     for (auto [from, to] : state) out[size_t(to)] = const_cast<void*>(in[size_t(from)]);
     executable.run(in, out);
+    launches_ = executable.launches();
     std::vector<std::vector<float>> results;
     for (size_t o = 0; o < outputs.size(); ++o) {
       results.emplace_back(size_t(graph.shape(outputs[o]).numel()));
@@ -99,6 +100,7 @@ class LaunchListsOnGpu : public test::CudaTest {
     return values;
   }
 
+  int64_t launches_ = 0;  // of the last run
   test::TempFolder folder_;
   std::optional<test::Simulator> simulator_;
   std::optional<test::Variable> cache_;
@@ -181,6 +183,33 @@ TEST_F(LaunchListsOnGpu, ASumIsNotMovedPastItsReader) {
     again[c] = sums[c] + double(kRows) * (total += sum += sums[c]);
     EXPECT_NEAR(results[0][c], sums[c], 1e-3) << c;
     EXPECT_NEAR(results[1][c], again[c], 1e-3 * (1 + std::abs(again[c]))) << c;
+  }
+}
+
+// A norm runs inside of the product that reads it, unless what the norm reads is overwritten by the product or in front of it, or somebody else reads the norm.
+TEST_F(LaunchListsOnGpu, ANormRunsInsideOfAProductOnlyIfNothingItReadsChanges) {
+  constexpr int64_t kWidth = 64;
+  for (const bool in_front : {false, true}) {
+    SCOPED_TRACE(in_front);
+    Graph graph;
+    Builder b(graph);
+    const Type row{DType::f32, {1, kWidth}};
+    const NodeId state = graph.input(row, ""), factor = graph.input(row, ""), scale = graph.input({DType::f32, {kWidth}}, "");
+    const NodeId weight = graph.input({DType::f32, {kWidth, kWidth}}, "");
+    const NodeId norm = b.rms_norm(state, scale, 1e-5), changed = b.mul(state, factor), next = in_front ? b.cumsum(changed, 1) : changed,
+                 out = b.add(b.linear(norm, weight, kNone), next);
+    const std::vector<NodeId> inputs = {state, factor, scale, weight};
+    const auto values = drawn(graph, inputs);
+    const auto apart = run(graph, inputs, {next, out}, values);
+    const int64_t together = launches_;
+    EXPECT_EQ(run(graph, inputs, {next, out}, values, {{0, 0}}), apart);
+    EXPECT_EQ(launches_, together + 1);
+    EXPECT_EQ(run(graph, inputs, {next, out, norm}, values)[1], apart[1]);
+    EXPECT_EQ(launches_, together + 1);
+    double squares = 0, sum = 0;
+    for (float x : values[0]) squares += double(x) * double(x);
+    for (size_t k = 0; k < size_t(kWidth); ++k) sum += double(values[0][k]) * double(values[2][k]) * double(values[3][k]);
+    EXPECT_NEAR(apart[1][0], sum / std::sqrt(squares / kWidth + 1e-5) + double(apart[0][0]), 1e-4);
   }
 }
 

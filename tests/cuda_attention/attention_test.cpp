@@ -137,6 +137,36 @@ TEST_F(GpuAttention, EmptyShapes) {
   }
 }
 
+// One query per head takes one launch while the keys fit into a block's registers, and then two. The simulated GPU runs a sample.
+TEST_F(GpuAttention, OneQueryIsOneLaunch) {
+  struct Draw {
+    DType dtype;
+    int64_t keys, dim, length;
+    Heads heads;
+    Mask mask;
+    double dropout;
+    int launches;
+  };
+  const Draw draws[] = {
+      {DType::bf16, 320, 64, 257, {3, 3}, Mask::none, 0, 1},     {DType::f16, 33, 40, -1, {4, 2}, Mask::boolean, 0.25, 1},
+      {DType::bf16, 256, 128, 1, {2, 1}, Mask::additive, 0, 1},  {DType::bf16, 257, 128, 200, {2, 2}, Mask::none, 0, 2},
+      {DType::f16, 7, 8, 0, {1, 1}, Mask::none, 0, 1},           {DType::bf16, 512, 64, 512, {2, 2}, Mask::none, 0.5, 1},
+      {DType::f16, 2048, 16, 1999, {1, 1}, Mask::boolean, 0, 1}, {DType::bf16, 513, 64, 513, {2, 2}, Mask::none, 0, 2},
+  };
+  int count = 0;
+  for (const Draw& x : draws) {
+    if (++count > 5 && !all_of_them()) break;
+    Case c;
+    c.d.batch = 2, c.d.heads = x.heads.heads, c.d.kv_heads = x.heads.kv_heads, c.d.queries = 1, c.d.keys = x.keys, c.d.dim = x.dim, c.d.dtype = x.dtype;
+    c.d.scale = 1 / std::sqrt(double(x.dim)), c.d.causal = true, c.d.mask = x.mask, c.d.dropout = x.dropout, c.d.stream = 3, c.base = 5;
+    c.d.has_length = x.length >= 0, c.length = x.length;
+    c.make(Layout::heads_first, {false, false, false, false});
+    EXPECT_EQ(c.kernel(false)->launches(), x.launches) << x.keys << " keys of " << x.dim;
+    check(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(GpuAttention, IsDeterministic) {
   Case c;
   c.d = {.batch = 2, .heads = 2, .kv_heads = 2, .queries = 140, .keys = 140, .dim = 64, .dtype = DType::bf16};

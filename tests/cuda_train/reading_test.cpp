@@ -2,10 +2,12 @@
 // the machine's own.
 #include <gtest/gtest.h>
 
+#include "backend/cuda/backend.h"
 #include "cuda_train/on_gpu.h"
 #include "gpt/models.h"
 #include "measure/default_team.h"
 #include "support/cuda_device.h"
+#include "support/plan_backend.h"
 #include "support/variable.h"
 #include "tasks/gpt/evaluate.h"
 #include "tasks/gpt/sampler.h"
@@ -21,6 +23,10 @@ class CudaReading : public test::OnGpu {
   static std::shared_ptr<GptParameters> placed(const test::Model& model, DType storage, Backend& backend) {
     auto fill = [&](size_t i, std::span<float> to) { std::copy(model.values[i].begin(), model.values[i].end(), to.begin()); };
     return std::make_shared<GptParameters>(model.config, storage, fill, backend);
+  }
+  static int overlapping_launches(Backend& backend) {
+    int (*count)(const char*) = nullptr;
+    return dynamic_cast<cuda::CudaBackend&>(backend).device().driver().library().bind(count, "simulatorCalls") ? count("cuLaunchKernelEx") : 0;
   }
   static config::Resolved words_of(std::vector<std::string> words) {
     config::Sources sources;
@@ -82,6 +88,78 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBits) {
     // Keys and values are rounded to the storage format, which may round the other way.
     EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.05) << name(storage);
   }
+}
+
+// A token of `shakespeare-char` on an H200: for each layer a product with its norm for queries, keys and values, attention that stores the new ones, a product,
+// and two products for the MLP; before them the embedding, after them the logits with their norm.
+TEST(SamplingLaunches, ArePlanned) {
+  const std::pair<const char*, int64_t> expected[] = {{"", 2 + 6 * 5}, {"joined", 2 + 6 * 9 + 1}};
+  for (const auto& [off, launches] : expected) {
+    cuda::Chip chip = cuda::chip_for(9, 0);
+    chip.joined = *off == 0;
+    test::PlanBackend backend(chip);
+    backend.has_memory = true;
+    GptConfig c;
+    c.vocab = 65, c.block = 256, c.layers = 6, c.heads = 6, c.width = 384;
+    const auto parameters = std::make_shared<GptParameters>(
+        c, DType::bf16, [](size_t, std::span<float>) {}, backend);
+    const GptSampler sampler(parameters, backend);
+    EXPECT_EQ(sampler.kernels(), launches) << off;
+  }
+}
+
+// Products of one row, norms inside of them, attention that stores its own rows, kernels that overlap. Each can be switched off; overlapping changes no bit.
+TEST_F(CudaReading, ShortensChainsOfShortKernels) {
+  std::optional<test::Simulator> hopper;
+  if (!test::tests_real_gpu()) hopper.emplace(test::SimulatorOptions{.capability = "9.0"});
+  for (const auto& [name, config] : test::gpt_forms()) {
+    if (name == "untied" || name == "rms" || name == "swiglu") continue;  // "all" has these
+    GptConfig c = config;
+    c.block = 150;  // several rounds of keys
+    const test::Model model(c);
+    std::vector<float> logits;
+    for (const char* off : {"", "overlap", "joined", "thin,joined,overlap"}) {
+      if (*off && name != "plain") continue;
+      const test::Variable switches("RIDGE_CUDA_OFF", off);
+      const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
+      GptSampler host(placed(model, DType::bf16, default_backend())), gpu(placed(model, DType::bf16, *device), *device);
+      std::vector<Token> tokens(120);
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = Token(i * i % size_t(c.vocab));
+      host.feed(tokens), gpu.feed(tokens);
+      const int overlapped = overlapping_launches(*device);
+      for (Token t : {3, 1, 4, 1, 5, 9, 2, 6}) {
+        host.feed({&t, 1}), gpu.feed({&t, 1});
+        EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.06) << name << " without " << off << " at " << gpu.position();
+      }
+      if (!*off) logits.assign(gpu.logits().begin(), gpu.logits().end());
+      EXPECT_TRUE(std::string_view(off) != "overlap" || std::ranges::equal(logits, gpu.logits()));
+      if (test::tests_real_gpu()) continue;
+      // One recording: all launches but the first, and but the library's.
+      const int now = overlapping_launches(*device) - overlapped, most = gpu.kernels() - 1;
+      if (std::string_view(off).find("overlap") != std::string_view::npos)
+        EXPECT_EQ(now, 0) << name;
+      else
+        EXPECT_TRUE(now == most || (name == "odd head" && now > 0 && now < most)) << name << " without " << off << ": " << now << " of " << most;
+    }
+  }
+}
+
+// A driver that cannot record kernels that overlap records them as usual.
+TEST_F(CudaReading, RecordsWithoutOverlapWhereTheDriverRefusesIt) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "the simulated driver fails on request";
+  const test::Simulator hopper({.capability = "9.0"});
+  const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
+  const test::Model model(test::small_gpt());
+  GptSampler host(placed(model, DType::bf16, default_backend())), gpu(placed(model, DType::bf16, *device), *device);
+  const test::Variable refuses("FAKE_GPU", "cuLaunchKernelEx=801");
+  const int before = overlapping_launches(*device);
+  const cuda::RunCounts counts = dynamic_cast<cuda::CudaBackend&>(*device).counts();
+  for (Token t : {3, 1, 4, 1, 5}) {
+    host.feed({&t, 1}), gpu.feed({&t, 1});
+    EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.05);
+  }
+  EXPECT_EQ(overlapping_launches(*device) - before, 1) << "it is tried once";
+  EXPECT_EQ(dynamic_cast<cuda::CudaBackend&>(*device).counts().replays - counts.replays, 4);
 }
 
 TEST_F(CudaReading, MatchesTheLossesOfTheCpu) {

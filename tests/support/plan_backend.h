@@ -1,5 +1,6 @@
 // A CUDA backend without a device: it plans programs for a chip and collects their kernel texts, but cannot run anything.
 #pragma once
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,9 +16,14 @@ class PlanBackend final : public Backend {
   explicit PlanBackend(const cuda::Chip& chip) : chip_(chip) {}
 
   DeviceInfo info() const override { return {"cuda", chip_.target()}; }
-  std::byte* allocate(int64_t) override { refuse(); }
-  void release(std::byte*, int64_t) override {}
-  void upload(void*, const void*, int64_t) override { refuse(); }
+  std::byte* allocate(int64_t bytes) override {
+    if (!has_memory) refuse();
+    return static_cast<std::byte*>(std::aligned_alloc(64, size_t(bytes + 63) / 64 * 64));
+  }
+  void release(std::byte* p, int64_t) override { std::free(p); }
+  void upload(void*, const void*, int64_t) override {
+    if (!has_memory) refuse();
+  }
   void download(void*, const void*, int64_t) override { refuse(); }
   void copy(void*, const void*, int64_t) override { refuse(); }
   void clear(void*, int64_t) override { refuse(); }
@@ -38,6 +44,7 @@ class PlanBackend final : public Backend {
     return code;
   }
 
+  bool has_memory = false;        // which no program uses
   gpu::Loader* loader = nullptr;  // if set, programs are loaded with it when they are compiled
 
   const std::vector<cuda::KernelText>& texts() const { return texts_; }  // without duplicates
@@ -52,6 +59,7 @@ class PlanBackend final : public Backend {
     int64_t scratch_bytes() const override { return 0; }
     size_t loop_kernels(size_t kernel) const override { return compiled.loop_kernels(kernel); }
     std::string dump() const override { return compiled.dump(); }
+    int64_t launches() const override { return compiled.launches(); }
     void run(std::byte*, std::span<const void* const>, std::span<void* const>) override { refuse(); }
     cuda::CompiledProgram compiled;
   };

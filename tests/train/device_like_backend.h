@@ -60,9 +60,15 @@ class DeviceLikeBackend : public Backend {
   std::byte* allocate_host(int64_t bytes) override {
     if (bytes > max_host_bytes) fail(ErrorCode::memory, "[far] no such memory for {} bytes", bytes);
     host_bytes += bytes;
-    return cpu_.allocate(bytes);
+    std::byte* p = cpu_.allocate(bytes);
+    host_held_[p] = bytes;
+    return p;
   }
-  void release_host(std::byte* p, int64_t bytes) override { cpu_.release(p, bytes); }
+  void release_host(std::byte* p, int64_t bytes) override {
+    wait();
+    host_held_.erase(p);
+    cpu_.release(p, bytes);
+  }
   void download_later(void* to, const void* from, int64_t bytes, Queue queue) override {
     expect_own(from, bytes);
     later([=, this] { cpu_.copy(to, from, bytes); }, queue);
@@ -96,8 +102,8 @@ class DeviceLikeBackend : public Backend {
     std::string dump() const override { return code_->dump(); }
     void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override {
       const Program& p = program();
-      for (size_t i = 0; i < inputs.size(); ++i) device_.expect_own(inputs[i], p.graph.type(p.inputs[i]).bytes());
-      for (size_t i = 0; i < outputs.size(); ++i) device_.expect_own(outputs[i], p.graph.type(p.outputs[i]).bytes());
+      for (size_t i = 0; i < inputs.size(); ++i) device_.expect_reachable(inputs[i], p.graph.type(p.inputs[i]).bytes());
+      for (size_t i = 0; i < outputs.size(); ++i) device_.expect_reachable(outputs[i], p.graph.type(p.outputs[i]).bytes());
       device_.later([this, arena, in = std::vector<const void*>(inputs.begin(), inputs.end()), out = std::vector<void*>(outputs.begin(), outputs.end())] {
         code_->run(arena, in, out);
       });
@@ -109,10 +115,15 @@ class DeviceLikeBackend : public Backend {
     std::unique_ptr<Code> code_;
   };
 
-  void expect_own(const void* p, int64_t bytes) const {
-    auto it = held_.upper_bound(static_cast<const std::byte*>(p));
-    const bool own = bytes == 0 || (it != held_.begin() && static_cast<const std::byte*>(p) + bytes <= (--it)->first + it->second);
-    EXPECT_TRUE(own) << "an address that is not the device's";
+  using Held = std::map<const std::byte*, int64_t>;
+  static bool inside(const Held& held, const void* p, int64_t bytes) {
+    auto it = held.upper_bound(static_cast<const std::byte*>(p));
+    return bytes == 0 || (it != held.begin() && static_cast<const std::byte*>(p) + bytes <= (--it)->first + it->second);
+  }
+  void expect_own(const void* p, int64_t bytes) const { EXPECT_TRUE(inside(held_, p, bytes)) << "an address that is not the device's"; }
+  // Programs may also use memory of allocate_host().
+  void expect_reachable(const void* p, int64_t bytes) const {
+    EXPECT_TRUE(inside(held_, p, bytes) || inside(host_held_, p, bytes)) << "an address that the device cannot reach";
   }
   // A call, or if `work` is empty a wait for another queue's first calls.
   struct Call {
@@ -149,7 +160,7 @@ class DeviceLikeBackend : public Backend {
   }
 
   cpu::CpuBackend cpu_{default_team()};
-  std::map<const std::byte*, int64_t> held_;
+  Held held_, host_held_;
   Line lines_[3];
   uint64_t draws_ = 0;
 };

@@ -2,10 +2,12 @@
 #include "backend/cuda/attention.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/cuda/attention_text.h"
 #include "backend/cuda/make.h"
 #include "backend/gpu/attention_parts.h"
+#include "backend/gpu/memory_use.h"
 #include "backend/gpu/node_parts.h"
 
 namespace ridge::cuda {
@@ -40,6 +42,14 @@ AttentionArguments arguments(const AttentionDesc& d, const AttentionPlaces& p, B
   a.kept = kept_factor(d), a.limit = dropout_limit(d);
   return a;
 }
+
+// Two updates of rows that attention reads: of its keys and of its values. Operands of each: the old rows, the new ones, the start along each of four axes, the
+// result.
+struct NewRows {
+  static constexpr size_t kStart = 4, kResult = 6, kOperands = 7;
+  bool keys_first = true;
+  int64_t count = 0, bytes = 0;  // positions; bytes of all keys
+};
 
 // For any chip and every option.
 class TiledAttention final : public Kernel {
@@ -76,7 +86,6 @@ class TiledAttention final : public Kernel {
   }
   void load(gpu::Loader& given) override {
     Loader& loader = cuda_loader(given);
-    driver_ = &loader.driver();
     for (Step& s : steps_) s.function = loader.function(s.text);
   }
   void bind(std::span<const Place> operands, Place workspace, Place) override {
@@ -84,11 +93,8 @@ class TiledAttention final : public Kernel {
     places_.delta = workspace;
   }
   void enqueue(Bases bases, LaunchSink& sink) const override {
-    const StreamHandle stream = stream_of(sink);
-    AttentionArguments a = arguments(desc_, places_, bases);
-    void* list[] = {&a};
-    for (const Step& s : steps_)
-      driver_->launch(s.function, unsigned(s.blocks), 1, 1, unsigned(s.threads), 1, 1, unsigned(s.text.shared), stream, list, nullptr);
+    const AttentionArguments a = arguments(desc_, places_, bases);
+    for (const Step& s : steps_) sink.launch(s.function, s.blocks, s.threads, s.text.shared, std::as_bytes(std::span(&a, 1)));
   }
   int launches() const override { return int(steps_.size()); }
   std::string note() const override { return "tiles"; }
@@ -105,7 +111,54 @@ class TiledAttention final : public Kernel {
   int64_t workspace_ = 0;  // delta, or the partial results of blocks of keys
   std::vector<Step> steps_;
   AttentionPlaces places_;
-  const Driver* driver_ = nullptr;
+};
+
+// How one query per head is computed in one launch, if it is.
+ShortDecode short_decode_of(const AttentionDesc& d, bool aligned, const Chip& chip) {
+  if (d.queries != 1 || d.keys == 0 || d.dim < 8 || d.batch * d.heads == 0 || !aligned || !in_pieces(d, false)) return {};
+  return short_decode(d.keys, shape_of(d, false, aligned, chip).dim);
+}
+
+// One query per head, in one launch.
+class ShortDecodeKernel final : public Kernel {
+ public:
+  // `rows`: the operands of the two updates come before attention's own.
+  ShortDecodeKernel(const AttentionDesc& d, ShortDecode form, std::optional<NewRows> rows, const Chip& chip) : desc_(d), form_(form), rows_(rows) {
+    if (rows_) form_.new_rows = int(rows_->count);
+    text_ = short_decode_text(shape_of(d, false, true, chip), form_);
+  }
+  std::vector<KernelText> texts() const override { return {text_}; }
+  void load(gpu::Loader& loader) override { function_ = loader.loaded(text_); }
+  void bind(std::span<const Place> operands, Place, Place) override {
+    if (rows_) {
+      first_.assign(operands.begin(), operands.begin() + 2 * NewRows::kOperands);
+      operands = operands.subspan(2 * NewRows::kOperands);
+    }
+    places_ = AttentionPlaces(desc_, false, operands);
+  }
+  void enqueue(Bases bases, LaunchSink& sink) const override {
+    DecodeArguments g{};
+    g.attention = arguments(desc_, places_, bases);
+    if (rows_) {
+      const Place *keys = &first_[rows_->keys_first ? 0 : NewRows::kOperands], *values = &first_[rows_->keys_first ? NewRows::kOperands : 0];
+      for (const Place* x : {keys, values})  // usually the same memory
+        if (at(bases, x[0]) != at(bases, x[NewRows::kResult])) sink.copy(at(bases, x[NewRows::kResult]), at(bases, x[0]), rows_->bytes);
+      g.keys_to = at(bases, keys[NewRows::kResult]), g.values_to = at(bases, values[NewRows::kResult]);
+      g.new_keys = at(bases, keys[1]), g.new_values = at(bases, values[1]), g.start = at(bases, keys[NewRows::kStart]);
+      g.most_start = desc_.keys - rows_->count;
+    }
+    sink.launch(function_, desc_.batch * desc_.heads, form_.threads, text_.shared, std::as_bytes(std::span(&g, 1)));
+  }
+  std::string note() const override { return rows_ ? "one launch, which also stores the new keys and values" : "one launch"; }
+
+ private:
+  AttentionDesc desc_;
+  ShortDecode form_;
+  std::optional<NewRows> rows_;
+  KernelText text_;
+  KernelFunction function_ = nullptr;
+  std::vector<Place> first_;
+  AttentionPlaces places_;
 };
 
 }  // namespace
@@ -118,6 +171,8 @@ bool has_attention(const AttentionDesc& d) {
 
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
   if (!has_attention(d)) return nullptr;
+  if (!backward)
+    if (const ShortDecode form = short_decode_of(d, aligned, chip)) return std::make_unique<ShortDecodeKernel>(d, form, std::nullopt, chip);
   if (has_hopper_attention(d, backward, aligned, chip)) return make_hopper_attention(d, backward, chip);
   return make_tiled_attention(d, backward, aligned, chip);
 }
@@ -126,11 +181,64 @@ std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& d, bool backwa
   return std::make_unique<TiledAttention>(d, backward, aligned, chip);
 }
 
+namespace {
+
+bool kernel_aligned(const ProgramKernel& kernel) {
+  return std::ranges::all_of(kernel.operands, [](const ProgramOperand& operand) { return operand.offset % 16 == 0; });
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
   const bool backward = program.graph[kernel.group.node].op == Op::attention_grad;
-  bool aligned = true;
-  for (const ProgramOperand& operand : kernel.operands) aligned = aligned && operand.offset % 16 == 0;
-  return make_attention(attention_desc(program, kernel), backward, aligned, chip);
+  return make_attention(attention_desc(program, kernel), backward, kernel_aligned(kernel), chip);
+}
+
+std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::span<const ProgramKernel* const> updates, const ProgramKernel& kernel,
+                                                 const Chip& chip) {
+  const Graph& g = program.graph;
+  const Node& node = g[kernel.group.node];
+  if (node.op != Op::attention || updates.size() != 2) return nullptr;
+  const AttentionDesc d = attention_desc(program, kernel);
+  const ShortDecode form = short_decode_of(d, kernel_aligned(kernel), chip);
+  if (!form || d.dropout > 0 || d.heads != d.kv_heads || d.keys > INT32_MAX) return nullptr;
+  const AttentionDesc::Strides rows = {d.kv_heads * d.keys * d.dim, d.keys * d.dim, d.dim, 1};
+  if (d.k != rows || d.v != rows) return nullptr;
+  const NodeId read[] = {kernel.operands[0].owner, kernel.operands[1].owner, kernel.operands[2].owner};
+  NewRows found;
+  for (size_t i = 0; i < 2; ++i) {
+    const ProgramKernel& update = *updates[i];
+    if (update.group.kind != Group::Kind::node || g[update.group.node].op != Op::dynamic_update_slice || update.operands.size() != NewRows::kOperands)
+      return nullptr;
+    const Shape &whole = g.shape(g[update.group.node].in[0]), &part = g.shape(g[update.group.node].in[1]);
+    if (whole.rank() != 4 || part[0] != whole[0] || part[1] != whole[1] || part[3] != whole[3] || part[2] == 0) return nullptr;
+    if (update.operands[1].offset % 16 || update.operands[1].owner == read[1] || update.operands[1].owner == read[2]) return nullptr;
+    const ProgramOperand& result = update.operands[NewRows::kResult];
+    if (result.offset != 0) return nullptr;
+    found.count = part[2], found.bytes = g[update.group.node].type().bytes();
+    if (result.owner == read[1] && i == 0)
+      found.keys_first = true;
+    else if (result.owner == read[2] && i == 0)
+      found.keys_first = false;
+    else if (result.owner != read[found.keys_first ? 2 : 1])
+      return nullptr;
+  }
+  if (kernel.operands[1].offset != 0 || kernel.operands[2].offset != 0 || read[1] == read[2]) return nullptr;
+  // The numbers of valid keys and of the first new row are read ahead, too.
+  const NodeId start = updates[0]->operands[NewRows::kStart].owner;
+  if (!is_constant(program, start)) return nullptr;
+  if (d.has_length && !is_constant(program, kernel.operands[3 + (d.mask != AttentionDesc::Mask::none)].owner)) return nullptr;
+  // Both updates start at the same position, and nothing else writes where they do: rows are read before the kernels in front have finished.
+  if (updates[0]->operands[NewRows::kStart].owner != updates[1]->operands[NewRows::kStart].owner ||
+      updates[0]->operands[NewRows::kStart].offset != updates[1]->operands[NewRows::kStart].offset)
+    return nullptr;
+  for (const ProgramKernel* update : updates) {
+    const NodeId result = update->operands[NewRows::kResult].owner;
+    if (program.buffer_of(result).place != ProgramBuffer::Place::output || g.shape(g[update->group.node].in[1])[2] != found.count) return nullptr;
+    for (const ProgramKernel& other : program.kernels)
+      if (&other != update && memory_use(program, other).written.count(memory_of(program, result))) return nullptr;
+  }
+  return std::make_unique<ShortDecodeKernel>(d, form, found, chip);
 }
 
 bool has_attention_kernel(const Graph& graph, NodeId node, const Chip&) {

@@ -106,8 +106,141 @@ extern "C" __global__ void __launch_bounds__(128) attention_decode_end(const Att
 }
 )cuda";
 
+// The same for fewer keys, with one block for each head and in one launch. What does not depend on the kernel in front is fetched while that still runs.
+// With kNewRows, keys and values of the newest positions are in memory of their own: they are used from there, and stored with the others.
+constexpr const char* kShortDecode = R"cuda(
+#ifndef RIDGE_AFTER_PREVIOUS
+#define RIDGE_AFTER_PREVIOUS
+#endif
+constexpr int kSharers = kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;      // threads of a key, each with 8 features
+constexpr int kLines = kDecodeThreads / kSharers, kDecodeWarps = kDecodeThreads / 32;  // keys at a time
+// Of each warp: the weighted sums of all features, the largest score, the sum of weights below it.
+struct DecodeShared {
+  float found[kDecodeWarps][kDim];
+  float tops[kDecodeWarps], totals[kDecodeWarps];
+  i64 numbers[2];  // valid keys, the first new position
+};
+struct DecodeArguments {
+  AttentionArguments attention;
+  uint4 *keys_to, *values_to;
+  const uint4 *new_keys, *new_values;  // [batch, heads, kNewRows, dim]
+  const i64* start;                    // their first position
+  i64 most_start;
+};
+__device__ __forceinline__ void features_of(float (&x)[8], uint4 f) {
+  unsigned u[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+  for (int e = 0; e < 4; ++e) x[2 * e] = unpack((half_bits)(u[e] & 0xffffu)), x[2 * e + 1] = unpack((half_bits)(u[e] >> 16));
+}
+extern "C" __global__ void __launch_bounds__(kDecodeThreads) attention_decode_short(const RIDGE_CONSTANT DecodeArguments g) {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  DecodeShared& s = *(DecodeShared*)shared_memory;
+  const AttentionArguments& a = g.attention;
+  const int head = (int)blockIdx.x, b = head / a.heads, h = head % a.heads;
+  const int kv = h / (a.heads / a.kv_heads), line = (int)threadIdx.x / kSharers, part = (int)threadIdx.x % kSharers, warp = (int)threadIdx.x / 32;
+  const bool inside = part * 8 < a.dim;
+  const i64 k_at = b * a.k_strides[0] + kv * a.k_strides[1] + part * 8, v_at = b * a.v_strides[0] + kv * a.v_strides[1] + part * 8;
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+  uint4 k[kRounds], v[kRounds];
+  if (kNewRows == 0) {
+    RIDGE_AFTER_PREVIOUS;
+  }
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    const int j = line + r * kLines;
+    k[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.k + k_at + j * a.k_strides[2]) : zero;
+    v[r] = inside && j < a.keys ? *(const uint4*)((const half_bits*)a.v + v_at + j * a.v_strides[2]) : zero;
+  }
+  Problem p;
+  i64 start = 0;
+  if (kNewRows > 0) {
+    // Numbers from outside of the program, perhaps from the host's memory: one thread asks for them.
+    if (threadIdx.x == 0) s.numbers[0] = kLength ? *a.length : a.keys, s.numbers[1] = *g.start;
+    __syncthreads();
+    const i64 valid = s.numbers[0];
+    p.b = b, p.h = h, p.keys = valid < 0 ? 0 : valid > a.keys ? a.keys : (int)valid, p.shift = p.keys - a.queries;
+    start = s.numbers[1];
+    RIDGE_AFTER_PREVIOUS;
+  } else {
+    p = make_problem(a, b, h);
+  }
+  const uint4 query = inside ? *(const uint4*)((const half_bits*)a.q + b * a.q_strides[0] + h * a.q_strides[1] + part * 8) : zero;
+  if (kNewRows > 0) {
+    const i64 first = (i64)head * kNewRows * (a.dim / 8) + part;
+    const uint4 new_key = inside ? g.new_keys[first] : zero, new_value = inside ? g.new_values[first] : zero;
+    start = start < 0 ? 0 : start > g.most_start ? g.most_start : start;
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const i64 j = line + r * kLines, at = j - start;
+      if (inside && at >= 0 && at < kNewRows) {
+        k[r] = kNewRows == 1 ? new_key : g.new_keys[first + at * (a.dim / 8)], v[r] = kNewRows == 1 ? new_value : g.new_values[first + at * (a.dim / 8)];
+        g.keys_to[(k_at + j * a.k_strides[2]) / 8] = k[r], g.values_to[(v_at + j * a.v_strides[2]) / 8] = v[r];
+      }
+    }
+  }
+  // The threads of a key also hold its value, so that a warp waits for no other until it has its weighted sums.
+  float q[8], x[8], scores[kRounds], top = -infinity(), total = 0.0f, sums[8] = {};
+  features_of(q, query);
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    scores[r] = -infinity();
+    if (r * kLines >= p.keys) continue;
+    float sum = 0.0f;
+    features_of(x, k[r]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sum = fmaf(q[e], x[e], sum);
+#pragma unroll
+    for (int step = kSharers / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    const int j = line + r * kLines;
+    if (j < p.keys) scores[r] = score(a, p, sum, 0, j, false);
+    top = fmaxf(top, scores[r]);
+  }
+#pragma unroll
+  for (int step = 16; step >= kSharers; step /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
+  const float least = top == -infinity() ? 0.0f : top;
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    const int j = line + r * kLines;
+    if (j >= p.keys) continue;  // what is stored there may be no numbers
+    const float weight = exp2f(scores[r] - least), kept = kDropout && !kept_alone(p.dropout, 0, j) ? 0.0f : weight;
+    total += weight;
+    features_of(x, v[r]);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sums[e] = fmaf(kept, x[e], sums[e]);
+  }
+#pragma unroll
+  for (int step = 16; step >= kSharers; step /= 2) {
+    total += __shfl_xor_sync(0xffffffffu, total, step);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sums[e] += __shfl_xor_sync(0xffffffffu, sums[e], step);
+  }
+  if ((int)lane_id() < kSharers) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+      if (part * 8 + e < kDim) s.found[warp][part * 8 + e] = sums[e];
+  }
+  if (lane_id() == 0) s.tops[warp] = top, s.totals[warp] = total;
+  __syncthreads();
+  const int c = (int)threadIdx.x;
+  if (c >= kDim) return;
+#pragma unroll
+  for (int w = 0; w < kDecodeWarps; ++w) top = w == 0 ? s.tops[0] : fmaxf(top, s.tops[w]);
+  float sum = 0.0f;
+  total = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kDecodeWarps; ++w) {
+    const float factor = s.totals[w] == 0.0f ? 0.0f : exp2f(s.tops[w] - top);
+    total = fmaf(factor, s.totals[w], total), sum = fmaf(factor, s.found[w][c], sum);
+  }
+  const bool some = total != 0.0f;
+  if (c < a.dim) store_number(a.out_to, b * a.out_strides[0] + h * a.out_strides[1] + c * a.out_strides[3], some ? sum * ((kDropout ? a.kept : 1.0f) / total) : 0.0f);
+  if (c == 0) a.lse[head] = some ? fmaf(top, kLn2, logf(total)) : -infinity();
+}
+)cuda";
+
 }  // namespace
 
+const char* short_decode_text() { return kShortDecode; }
 const char* decode_text() { return kDecode; }
 const char* decode_end_text() { return kDecodeEnd; }
 

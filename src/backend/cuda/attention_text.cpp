@@ -551,21 +551,54 @@ std::string number(const char* type, const char* name, int64_t value) {
 
 const char* dropout_text() { return kDropoutText; }
 
+namespace {
+
+std::string constants_of(const AttentionShape& s) {
+  return number("int", "kType", s.type) + number("int", "kDim", s.dim) + number("int", "kRows", s.rows) + number("int", "kColumns", s.columns) +
+         number("int", "kMask", s.mask) + number("bool", "kPlain", s.plain) + number("bool", "kVector", s.vector) + number("bool", "kCausal", s.causal) +
+         number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + number("bool", "kPieces", s.pieces) + kDropoutText + kTiledCommon;
+}
+
+}  // namespace
+
 KernelText attention_text(AttentionPart part, const AttentionShape& s) {
   constexpr const char* kEntries[] = {"attention_forward",      "attention_delta",  "attention_grad_keys",
                                       "attention_grad_queries", "attention_decode", "attention_decode_end"};
   const char* const bodies[] = {kTiledForward, kDelta, kGradKeys, kGradQueries, decode_text(), decode_end_text()};
   KernelText text;
   text.entry = kEntries[int(part)];
-  text.body = std::string(matrix_prelude()) + "extern __shared__ __align__(128) unsigned char shared_memory[];\n" + number("int", "kType", s.type) +
-              number("int", "kDim", s.dim) + number("int", "kRows", s.rows) + number("int", "kColumns", s.columns) + number("int", "kMask", s.mask) +
-              number("bool", "kPlain", s.plain) + number("bool", "kVector", s.vector) + number("bool", "kCausal", s.causal) +
-              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + number("bool", "kPieces", s.pieces) + kDropoutText + kTiledCommon +
-              bodies[int(part)];
+  text.body = std::string(matrix_prelude()) + "extern __shared__ __align__(128) unsigned char shared_memory[];\n" + constants_of(s) + bodies[int(part)];
   const int64_t row = s.plain ? (s.dim + 4) * 4 : (s.dim + 8) * 2;
   if (part == AttentionPart::forward) text.shared = (s.rows + 2 * s.columns) * row;
   if (part == AttentionPart::grad_keys || part == AttentionPart::grad_queries) text.shared = 2 * (s.rows + s.columns) * row + 8 * s.columns;
   return text;
+}
+
+namespace {
+
+int decode_sharers(int dim) { return dim <= 16 ? 2 : dim <= 32 ? 4 : dim <= 64 ? 8 : 16; }
+
+}  // namespace
+
+// Keys and values take eight registers per round.
+ShortDecode short_decode(int64_t keys, int dim) {
+  constexpr int64_t kMostRounds = 8, kFewThreads = 128;
+  const int64_t pieces = keys * decode_sharers(dim);
+  ShortDecode form;
+  while (form.threads > kFewThreads && pieces <= form.threads / 2) form.threads /= 2;
+  const int64_t rounds = (pieces + form.threads - 1) / form.threads;
+  if (rounds <= kMostRounds) form.rounds = int(rounds);
+  return form;
+}
+
+KernelText short_decode_text(const AttentionShape& shape, const ShortDecode& form) {
+  AttentionShape s = shape;
+  s.rows = 64, s.columns = 64, s.plain = false;
+  const int warps = form.threads / 32;
+  return {"attention_decode_short",
+          std::string(matrix_prelude()) + number("int", "kDecodeThreads", form.threads) + number("int", "kRounds", form.rounds) +
+              number("int", "kNewRows", form.new_rows) + constants_of(s) + short_decode_text(),
+          4 * warps * (s.dim + 2) + 16};
 }
 
 }  // namespace ridge::cuda

@@ -24,6 +24,17 @@ enum class AttentionPart { forward, delta, grad_keys, grad_queries, decode, deco
 inline constexpr int kDecodeKeys = 128;  // keys per block of decode
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
 const char* dropout_text();  // used by all attention texts
+
+// Attention with one query per head in one launch. The threads of a block keep so many rounds of keys and values in registers.
+struct ShortDecode {
+  int threads = 512;
+  int rounds = 0;    // 0: there are too many keys
+  int new_rows = 0;  // keys and values of the newest positions come from elsewhere and are stored; 0: none do
+  explicit operator bool() const { return rounds > 0; }
+};
+ShortDecode short_decode(int64_t keys, int dim);
+KernelText short_decode_text(const AttentionShape& shape, const ShortDecode& form);
+const char* short_decode_text();
 const char* decode_text();
 const char* decode_end_text();
 
@@ -34,6 +45,13 @@ struct AttentionArguments {
   int32_t batch, heads, kv_heads, queries, keys, dim;
   float scale, kept;
   uint32_t limit, stream;
+};
+
+// Must match the declaration in short_decode_text.
+struct DecodeArguments {
+  AttentionArguments attention;
+  DevicePointer keys_to, values_to, new_keys, new_values, start;
+  int64_t most_start;
 };
 
 // The kernels for Hopper. A forward block takes `groups` x 64 queries and `columns` keys at a time; a backward block takes kHopperSide of both.

@@ -1,6 +1,8 @@
 #include "backend/cuda/backend.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include "backend/cuda/code.h"
 #include "backend/cuda/make.h"
@@ -36,6 +38,17 @@ bool CudaOptions::cudnn_wanted() {
   return false;
 }
 
+std::vector<std::string> CudaOptions::switched_off() {
+  const char* value = std::getenv("RIDGE_CUDA_OFF");
+  std::vector<std::string> words;
+  std::istringstream text(value ? value : "");
+  for (std::string word; std::getline(text, word, ',');) {
+    if (word != "thin" && word != "joined" && word != "overlap") fail(ErrorCode::usage, "RIDGE_CUDA_OFF names '{}'; valid: thin, joined, overlap", word);
+    words.push_back(word);
+  }
+  return words;
+}
+
 bool CudaOptions::debug_wanted() {
   const char* value = std::getenv("RIDGE_CUDA_DEBUG");
   return value && *value && std::string_view(value) != "0";
@@ -65,6 +78,8 @@ CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device
       no_cudnn_ = error.what();
     }
     device_->use_libraries(lt_ != nullptr, cudnn_ != nullptr);
+    auto on = [&](const char* word) { return std::ranges::find(options.off, word) == options.off.end(); };
+    device_->use_short_kernels(on("thin"), on("joined"), on("overlap"));
   });
 }
 

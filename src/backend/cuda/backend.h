@@ -20,13 +20,15 @@ struct CudaOptions {
   std::string driver = driver_library();
   std::optional<LibrarySearch> libraries = {};  // empty: the standard locations
   CubinOptions cubins = {};
-  bool cudnn = cudnn_wanted();  // if it is installed
-  bool debug = debug_wanted();  // wait and check after every launch
-  int timed = timed_run();      // the run of each program whose kernels are timed and printed; 0: none
+  bool cudnn = cudnn_wanted();                    // if it is installed
+  std::vector<std::string> off = switched_off();  // of what shortens chains of short kernels: thin, joined, overlap
+  bool debug = debug_wanted();                    // wait and check after every launch
+  int timed = timed_run();                        // the run of each program whose kernels are timed and printed; 0: none
 
-  static bool cudnn_wanted();  // unless RIDGE_CUDNN=0
-  static bool debug_wanted();  // RIDGE_CUDA_DEBUG=1
-  static int timed_run();      // RIDGE_CUDA_PROFILE=N
+  static bool cudnn_wanted();                      // unless RIDGE_CUDNN=0
+  static std::vector<std::string> switched_off();  // RIDGE_CUDA_OFF, separated by commas
+  static bool debug_wanted();                      // RIDGE_CUDA_DEBUG=1
+  static int timed_run();                          // RIDGE_CUDA_PROFILE=N
 };
 
 // A backend must outlive its executables and tensors. Runs and copies are enqueued on one queue and return immediately; a bad index or a failing kernel is

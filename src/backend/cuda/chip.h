@@ -16,11 +16,16 @@ struct Chip : gpu::GpuChip {
 
   int major = 9, minor = 0;
   bool cublas_lt = true, cudnn = false;  // which libraries are available
+  // What shortens chains of short kernels; each can be switched off, to compare.
+  bool thin = true;     // products of one row have kernels of their own
+  bool joined = true;   // kernels do the work of short ones before them
+  bool overlap = true;  // a kernel of a recording may start while the one before it ends, where the chip can
 
   bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }
   bool wgmma() const { return major == 9 && minor == 0; }  // and TMA
-  bool bf16() const { return at_least(8, 0); }             // in the matrix units; older chips only store bf16
-  std::string target() const;                              // "sm_90a", "sm_86"
+  bool overlaps() const { return overlap && at_least(9, 0); }
+  bool bf16() const { return at_least(8, 0); }  // in the matrix units; older chips only store bf16
+  std::string target() const;                   // "sm_90a", "sm_86"
 };
 
 Chip chip_of(const Driver& driver, int device);

@@ -37,6 +37,19 @@ void print_times(std::vector<KernelTime> times) {
   }
 }
 
+// Kernels that take a few microseconds, so that starting them takes a large part of the time. Loops do not count: the inputs of a step change between steps.
+bool has_short_kernels(const CompiledProgram& compiled) {
+  constexpr int64_t kMostBytes = int64_t(4) << 20;  // used by a kernel, on average
+  const Program& program = compiled.program();
+  int64_t bytes = 0;
+  for (const ProgramKernel& kernel : program.kernels) {
+    if (kernel.loop) return false;
+    for (const ProgramOperand& o : kernel.operands)
+      if (o.owner) bytes += program.graph.type(o.owner).bytes();
+  }
+  return bytes <= kMostBytes * std::max<int64_t>(compiled.launches(), 1);
+}
+
 }  // namespace
 
 // Keeps everything its kernels load for as long as the code lives.
@@ -50,7 +63,7 @@ class CudaCode::OwnLoader final : public Loader {
   void as_library_memory(const std::function<void()>& body) override { code_.device_.metered(&MemoryUse::libraries, body); }
   StreamHandle stream() const override { return code_.device_.stream(); }
   FunctionHandle function(const KernelText& text) override {
-    code_.texts_.push_back(code_.modules_.load(text));
+    code_.texts_.push_back(code_.modules_.load(code_.prepared(text)));
     return code_.texts_.back()->function;
   }
   std::string choice(const std::string& key) override { return code_.modules_.choice(key); }
@@ -93,7 +106,13 @@ class CudaCode::OwnLoader final : public Loader {
 };
 
 CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const Cudnn* cudnn, const CodeOptions& options)
-    : device_(device), modules_(modules), lt_(lt), cudnn_(cudnn), options_(options), compiled_(std::move(program), CudaMaker(device.chip())) {
+    : device_(device),
+      modules_(modules),
+      lt_(lt),
+      cudnn_(cudnn),
+      options_(options),
+      compiled_(std::move(program), CudaMaker(device.chip())),
+      overlaps_(device.chip().overlaps() && has_short_kernels(compiled_)) {
   addresses_.assign(1 + compiled_.program().inputs.size() + compiled_.program().outputs.size(), 0);
 }
 
@@ -110,7 +129,10 @@ CudaCode::~CudaCode() {
 }
 
 void CudaCode::compile_ahead() {
-  if (!ready_) modules_.cubins().ask(compiled_.texts());
+  if (ready_) return;
+  std::vector<KernelText> texts = compiled_.texts();
+  for (KernelText& text : texts) text = prepared(std::move(text));
+  modules_.cubins().ask(texts);
 }
 
 void CudaCode::prepare() {
@@ -219,14 +241,30 @@ void CudaCode::run_timed() {
   print_times(std::move(list));
 }
 
-CudaCode::GraphRun CudaCode::record(const std::function<void(StreamSink&)>& work) {
+KernelText CudaCode::prepared(KernelText text) const {
+  text.overlaps = overlaps_;
+  return text;
+}
+
+CudaCode::GraphRun CudaCode::record_run() {
+  auto work = [&](StreamSink& sink) { compiled_.enqueue(sink, addresses()); };
+  if (overlaps_ && overlap_recorded_) try {
+      return record(work, true);
+    } catch (const DriverError& error) {
+      if (error.lost()) throw;
+      overlap_recorded_ = false;  // a driver that launches such kernels but cannot record them
+    }
+  return record(work);
+}
+
+CudaCode::GraphRun CudaCode::record(const std::function<void(StreamSink&)>& work, bool overlap) {
   constexpr int kRelaxed = 2;  // lets other threads allocate during the recording
   const Driver& driver = device_.driver();
   using Graph = Owned<GraphHandle, DriverCall<GraphHandle>>;
   GraphHandle recorded = nullptr;
   driver.capture_begin(device_.stream(), kRelaxed);
   try {
-    StreamSink sink(driver, device_.stream());
+    StreamSink sink(driver, device_.stream(), false, overlap);
     work(sink);
   } catch (...) {
     driver.capture_end.quietly(device_.stream(), &recorded);
@@ -267,9 +305,7 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     if (at == recordings_.end()) {
       // Addresses that are used only once are not worth a recording.
       if (!seen_before()) return run_directly();
-      device_.metered(&MemoryUse::graphs, [&] {
-        recordings_.push_front({addresses_, record([&](StreamSink& sink) { compiled_.enqueue(sink, addresses()); })});
-      });
+      device_.metered(&MemoryUse::graphs, [&] { recordings_.push_front({addresses_, record_run()}); });
       ++device_.counts.recordings;
       if (recordings_.size() > kMaxRecordings) recordings_.pop_back();
     } else if (at != recordings_.begin()) {

@@ -33,6 +33,7 @@ class CudaCode final : public Code {
   int64_t scratch_bytes() const override { return 0; }
   size_t loop_kernels(size_t kernel) const override { return compiled_.loop_kernels(kernel); }
   std::string dump() const override { return compiled_.dump(); }
+  int64_t launches() const override { return compiled_.launches(); }
   void compile_ahead() override;
   void prepare() override;
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override;
@@ -53,7 +54,9 @@ class CudaCode final : public Code {
   void run_examined(KernelLog& log);
   std::vector<float> time_kernels();  // of one run, in milliseconds
   void share_times(std::vector<float>& ms) const;
-  GraphRun record(const std::function<void(StreamSink&)>& work);
+  GraphRun record(const std::function<void(StreamSink&)>& work, bool overlap = false);
+  GraphRun record_run();
+  KernelText prepared(KernelText text) const;
   bool seen_before();
 
   Device& device_;
@@ -61,9 +64,11 @@ class CudaCode final : public Code {
   const CublasLt* lt_;
   const Cudnn* cudnn_;
   CodeOptions options_;
+  CompiledProgram compiled_;
+  const bool overlaps_;           // kernels are compiled so that they may start while those in front of them end
+  bool overlap_recorded_ = true;  // until the driver refuses
   bool ready_ = false;
   int runs_ = 0;  // counted up to the timed run
-  CompiledProgram compiled_;
   std::vector<std::shared_ptr<LoadedText>> texts_;
   FaultRecord* fault_ = nullptr;
   std::vector<DevicePointer> addresses_;  // for this run: the arena, the inputs, the outputs

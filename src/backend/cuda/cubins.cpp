@@ -229,7 +229,7 @@ Cubins::~Cubins() {
   if (state_->written) state_->prune();
 }
 
-std::string Cubins::key(const KernelText& text) const { return checksum_of(state_->salt + text.entry + "\n" + text.body); }
+std::string Cubins::key(const KernelText& text) const { return checksum_of(state_->salt + text.entry + (text.overlaps ? "\noverlaps\n" : "\n") + text.body); }
 
 void Cubins::ask(std::span<const KernelText> texts) {
   std::vector<std::string> keys;

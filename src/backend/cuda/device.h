@@ -39,6 +39,7 @@ class Device {
   const Chip& chip() const { return chip_; }
   void use_f32_products(Precision products) { chip_.f32_products = products; }
   void use_libraries(bool cublas_lt, bool cudnn) { chip_.cublas_lt = cublas_lt, chip_.cudnn = cudnn; }
+  void use_short_kernels(bool thin, bool joined, bool overlap) { chip_.thin = thin, chip_.joined = joined, chip_.overlap = overlap && driver_.launch_ex(); }
   void use_pinned(bool wanted);  // for later copies from and to the host; call inside use()
   StreamHandle stream() const { return stream_.get(); }
   StreamHandle stream(Queue queue);

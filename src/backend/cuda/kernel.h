@@ -27,8 +27,9 @@ class Loader : public gpu::Loader {
 
 class StreamSink final : public LaunchSink {
  public:
-  StreamSink(const Driver& driver, StreamHandle stream, bool check = false)
-      : driver_(driver), stream_(stream), check_(check) {}  // check: wait after every kernel
+  // check: wait after every kernel. overlap: kernels may start before those in front have ended, for which their texts were compiled.
+  StreamSink(const Driver& driver, StreamHandle stream, bool check = false, bool overlap = false)
+      : driver_(driver), stream_(stream), check_(check), overlap_(overlap) {}
   StreamHandle stream() const { return stream_; }
 
   void launch(KernelFunction function, int64_t blocks, int threads, int64_t shared, std::span<const std::byte> arguments) override;
@@ -40,7 +41,8 @@ class StreamSink final : public LaunchSink {
  private:
   const Driver& driver_;
   StreamHandle stream_;
-  bool check_;
+  bool check_, overlap_;
+  bool behind_kernel_ = false;  // the last thing put into the stream through this was a kernel
 };
 
 // CUDA programs are only ever loaded and launched with these classes, so the casts are safe.

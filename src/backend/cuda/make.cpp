@@ -16,4 +16,10 @@ std::unique_ptr<Kernel> CudaMaker::macro(const Program& program, const ProgramKe
   return make_attention_kernel(program, kernel, chip_);
 }
 
+std::unique_ptr<Kernel> CudaMaker::joined(const Program& program, std::span<const ProgramKernel* const> first, const ProgramKernel& last) const {
+  if (!chip_.joined) return nullptr;
+  if (last.group.kind == Group::Kind::matmul) return first.size() == 1 ? make_matmul_with_row(program, *first[0], last, chip_) : nullptr;
+  return last.group.kind == Group::Kind::node ? make_attention_with_rows(program, first, last, chip_) : nullptr;
+}
+
 }  // namespace ridge::cuda

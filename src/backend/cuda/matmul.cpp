@@ -11,6 +11,8 @@
 #include "backend/cuda/matmul_text.h"
 #include "backend/cuda/matmul_tune.h"
 #include "backend/cuda/prelude.h"
+#include "backend/cuda/thin_matmul.h"
+#include "backend/gpu/memory_use.h"
 #include "backend/gpu/node_parts.h"
 #include "base/error.h"
 
@@ -269,7 +271,7 @@ class MatmulKernel final : public Kernel {
   std::vector<Place> operands_;  // the result, or the epilogue's operands
 };
 
-std::unique_ptr<MatmulKernel> MatmulKernel::of(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+MatmulDesc desc_of(const Program& program, const ProgramKernel& kernel) {
   const Graph& g = program.graph;
   const Node& node = g[kernel.group.node];
   MatmulDesc desc;
@@ -285,7 +287,19 @@ std::unique_ptr<MatmulKernel> MatmulKernel::of(const Program& program, const Pro
       buffer = &program.buffer_of(program.inputs[size_t(state)]);
     desc.memory.push_back(int(buffer - program.buffers.data()));
   }
-  return std::make_unique<MatmulKernel>(desc, chip);
+  return desc;
+}
+
+std::unique_ptr<MatmulKernel> MatmulKernel::of(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  return std::make_unique<MatmulKernel>(desc_of(program, kernel), chip);
+}
+
+std::unique_ptr<Kernel> thin_matmul(const Program& program, const ProgramKernel& kernel, const ThinRow& row, const Chip& chip) {
+  int64_t rows = 1;
+  for (const auto* loops : {&kernel.loops.m, &kernel.loops.batch})
+    for (const MatmulLoop& l : *loops) rows *= l.size;
+  if (!chip.thin || rows != 1) return nullptr;
+  return make_thin_matmul(desc_of(program, kernel), row, is_constant(program, kernel.operands[1].owner), chip);
 }
 
 class MatmulListKernel final : public Kernel {
@@ -331,7 +345,19 @@ class MatmulListKernel final : public Kernel {
 std::unique_ptr<Kernel> make_matmul(const MatmulDesc& desc, const Chip& chip) { return std::make_unique<MatmulKernel>(desc, chip); }
 
 std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  if (std::unique_ptr<Kernel> thin = thin_matmul(program, kernel, {}, chip)) return thin;
   return MatmulKernel::of(program, kernel, chip);
+}
+
+std::unique_ptr<Kernel> make_matmul_with_row(const Program& program, const ProgramKernel& row, const ProgramKernel& kernel, const Chip& chip) {
+  if (row.group.kind != Group::Kind::tile || row.tiles.size() != 1 || kernel.operands[0].offset != 0) return nullptr;
+  int result = -1;
+  for (size_t i = 0; i < row.operands.size(); ++i)
+    if (row.operands[i].owner == kernel.operands[0].owner && row.operands[i].written && row.operands[i].offset == 0) result = int(i);
+  // Nothing but A may be read of it.
+  for (size_t i = 1; i < kernel.operands.size(); ++i)
+    if (kernel.operands[i].owner == kernel.operands[0].owner) return nullptr;
+  return result < 0 ? nullptr : thin_matmul(program, kernel, {&row.tiles[0], result}, chip);
 }
 
 std::string matmul_list_key(const Program& program, const ProgramKernel& kernel, const Chip& chip) {

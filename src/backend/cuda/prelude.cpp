@@ -2,6 +2,7 @@
 
 #include "backend/cuda/kernel.h"
 #include "backend/gpu/prelude_common.h"
+#include "base/error.h"
 #include "drivers/nvrtc.h"
 
 namespace ridge::cuda {
@@ -315,8 +316,34 @@ std::string_view prelude() {
   return text;
 }
 
+std::string source_of(const gpu::KernelText& text) {
+  if (!text.overlaps) return std::string(prelude()) + text.body;
+  // Loads through the read-only cache could be moved in front of the instruction that waits.
+  constexpr std::string_view kHead = R"cuda(
+#ifdef RIDGE_SIMULATOR
+#define RIDGE_BEGIN_NEXT
+#define RIDGE_AFTER_PREVIOUS
+#else
+#define __ldg(p) (*(p))
+#define RIDGE_BEGIN_NEXT asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
+#define RIDGE_AFTER_PREVIOUS asm volatile("griddepcontrol.wait;" ::: "memory")
+#endif
+)cuda";
+  std::string body = text.body;
+  constexpr std::string_view kGlobal = "extern \"C\" __global__";
+  size_t begin = body.npos;
+  for (size_t at = body.find(kGlobal); at != body.npos && begin == body.npos; at = body.find(kGlobal, at + 1)) {
+    const size_t opens = body.find('{', at), name = body.find(" " + text.entry + "(", at);
+    if (name < opens) begin = opens;
+  }
+  if (begin == body.npos) fail(ErrorCode::internal, "[cuda] {} has no entry", text.entry);
+  const bool waits = body.find("RIDGE_AFTER_PREVIOUS;", begin) != body.npos;  // where the text says so
+  body.insert(begin + 1, waits ? "\n  RIDGE_BEGIN_NEXT;" : "\n  RIDGE_BEGIN_NEXT;\n  RIDGE_AFTER_PREVIOUS;");
+  return std::string(kHead) + std::string(prelude()) + body;
+}
+
 std::string compile_text(const Nvrtc& nvrtc, const gpu::KernelText& text, const std::string& target) {
-  return nvrtc.compile(text.entry, std::string(prelude()) + text.body, target);
+  return nvrtc.compile(text.entry, source_of(text), target);
 }
 
 }  // namespace ridge::cuda

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "backend/gpu/joined_kernels.h"
 #include "backend/gpu/launch_lists.h"
 #include "backend/gpu/loop_kernel.h"
 #include "backend/gpu/make.h"
@@ -169,7 +170,7 @@ CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : pr
     scans_.push_back(k.loop ? std::make_unique<Scan>(k, maker) : nullptr);
     kernels_.push_back(k.loop ? nullptr : make_kernel(program_, k, maker));
   }
-  std::vector<char> taken(count, 0);
+  std::vector<char> taken(count, 0), hidden(count, 0);
   auto take = [&](size_t by, std::vector<size_t> all, std::unique_ptr<Kernel> kernel) {
     for (size_t i : all) taken[i] = 1, does_[i].clear(), kernels_[i] = std::make_unique<Nothing>();
     does_[by] = std::move(all), kernels_[by] = std::move(kernel);
@@ -178,10 +179,18 @@ CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : pr
   find_row_sums(program_, maker.chip(), sums);
   for (size_t i = 0; i < count; ++i)
     if (const int j = sums[i]; j >= 0) take(i, {i, size_t(j)}, make_pair(program_.kernels[i], program_.kernels[size_t(j)], maker.chip()));
+  for (JoinedKernels& j : find_joined_kernels(program_, taken, maker)) {
+    const size_t last = j.kernels.back();
+    take(last, std::move(j.kernels), std::move(j.kernel));
+    hidden[last] = 1;
+  }
   for (LaunchList& list : find_launch_lists(program_, kernels_, taken, maker)) {
     const size_t last = list.kernels.back();
     take(last, std::move(list.kernels), std::move(list.kernel));
   }
+  shows_ = does_;
+  for (size_t i = 0; i < count; ++i)
+    if (hidden[i]) shows_[i] = {i};
   std::vector<int64_t> workspace;
   for (size_t i = 0; i < count; ++i) {
     workspace.push_back(scans_[i] ? scans_[i]->workspace : kernels_[i]->workspace_bytes());

@@ -19,6 +19,11 @@ class KernelMaker {
   virtual std::string target() const = 0;  // the compiler's target: "sm_90a"
   virtual std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kernel) const = 0;
   virtual std::unique_ptr<Kernel> macro(const Program& program, const ProgramKernel& kernel) const = 0;  // attention, conv; null: no such kernel
+  // A kernel that also does the work of kernels before it, whose results only it reads; null: there is none. Operands: those of the first, …, those of the
+  // last.
+  virtual std::unique_ptr<Kernel> joined(const Program& program, std::span<const ProgramKernel* const> first, const ProgramKernel& last) const {
+    return (void)program, (void)first, (void)last, nullptr;
+  }
   // Products with equal keys may share launches; empty: the product has its own. Operands: those of the first product, then those of the second, …
   virtual std::string matmul_key(const Program& program, const ProgramKernel& kernel) const { return (void)program, (void)kernel, std::string(); }
   virtual std::unique_ptr<Kernel> matmuls(const Program& program, std::span<const ProgramKernel* const> kernels) const {
@@ -49,7 +54,9 @@ class CompiledProgram {
   };
   // Enqueues one run. Calls `after` with each kernel once its launches are enqueued; a loop counts as one kernel. A failure names the kernel.
   using After = std::function<void(size_t kernel)>;
-  std::span<const size_t> done_by(size_t kernel) const { return does_[kernel]; }  // the kernels whose results are complete after this one: none, one or several
+  std::span<const size_t> done_by(size_t kernel) const {
+    return shows_[kernel];
+  }  // the kernels whose results are in memory after this one: none, one or several
   void enqueue(LaunchSink& sink, const Addresses& addresses, const After& after = {});
   std::string describe(size_t kernel) const;
 
@@ -63,6 +70,7 @@ class CompiledProgram {
 
   Program program_;
   std::vector<std::vector<size_t>> does_;         // by kernel: those whose work it does, usually itself alone; its operands are theirs, one after another
+  std::vector<std::vector<size_t>> shows_;        // the same, without those whose results only the kernel itself sees
   std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
   std::vector<std::unique_ptr<Scan>> scans_;      // null for other kernels
   std::vector<Address> bases_;                    // the arena, the inputs, the outputs, the fault record

@@ -19,7 +19,8 @@ namespace ridge::gpu {
 struct KernelText {
   std::string entry;  // name of the function
   std::string body;
-  int64_t shared = 0;  // dynamic shared memory per launch, in bytes
+  int64_t shared = 0;     // dynamic shared memory per launch, in bytes
+  bool overlaps = false;  // CUDA: it may be started before the kernel in front of it has ended, and waits for that itself
   bool operator==(const KernelText&) const = default;
 };
 

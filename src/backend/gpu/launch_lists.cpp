@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 
 #include "backend/gpu/make.h"
+#include "backend/gpu/memory_use.h"
 
 namespace ridge::gpu {
 namespace {
@@ -33,8 +33,8 @@ class Lists {
 
   std::vector<LaunchList> find(const std::vector<char>& taken) {
     for (size_t i = 0; i < program_.kernels.size(); ++i) {
-      const Used used = used_by(program_.kernels[i]);
-      for (auto it = open_.begin(); it != open_.end();) it = it->second.conflicts(used) ? close(it) : std::next(it);
+      const MemoryUse used = memory_use(program_, program_.kernels[i]);
+      for (auto it = open_.begin(); it != open_.end();) it = it->second.used.conflicts(used) ? close(it) : std::next(it);
       const std::string key = taken[i] || !alone_[i] ? std::string() : key_of(program_.kernels[i]);
       if (key.empty() || bytes_of(used) > most_bytes_) continue;
       auto it = open_.find(key);
@@ -48,47 +48,12 @@ class Lists {
   }
 
  private:
-  // The memory that kernels read and write, by its first owner.
-  struct Used {
-    std::set<int> read, written;
-  };
   struct Open {
     std::vector<size_t> kernels;
-    Used used;
-    // Whether a kernel must not run before those of the list.
-    bool conflicts(const Used& later) const {
-      auto any = [](const std::set<int>& some, const std::set<int>& of) { return std::ranges::any_of(some, [&](int i) { return of.count(i) > 0; }); };
-      return any(later.written, used.read) || any(later.written, used.written) || any(later.read, used.written);
-    }
+    MemoryUse used;
   };
 
-  static Used together(Used a, const Used& b) {
-    a.read.insert(b.read.begin(), b.read.end()), a.written.insert(b.written.begin(), b.written.end());
-    return a;
-  }
-
-  int memory_of(NodeId owner) const {
-    int i = program_.buffer_index.at(owner);
-    while (true) {
-      const ProgramBuffer& b = program_.buffers[size_t(i)];
-      const int state = b.place == ProgramBuffer::Place::output ? program_.state_input[size_t(b.index)] : -1;
-      if (b.alias >= 0)
-        i = b.alias;
-      else if (state >= 0)
-        i = program_.buffer_index.at(program_.inputs[size_t(state)]);
-      else
-        return i;
-    }
-  }
-
-  Used used_by(const ProgramKernel& kernel) const {
-    Used used;
-    for (const ProgramOperand& o : kernel.operands)
-      if (o.owner) (o.written ? used.written : used.read).insert(memory_of(o.owner));
-    return used;
-  }
-
-  int64_t bytes_of(const Used& used) const {
+  int64_t bytes_of(const MemoryUse& used) const {
     int64_t bytes = 0;
     for (const std::set<int>* memory : {&used.read, &used.written})
       for (int i : *memory) bytes += program_.buffers[size_t(i)].bytes;
@@ -111,12 +76,7 @@ class Lists {
       for (size_t i : kernels) launches += alone_[i]->launches();
       std::unique_ptr<Kernel> kernel = made(kernels);
       if (kernel && kernel->launches() < launches) {
-        for (size_t i : kernels)
-          for (const ProgramOperand& o : program_.kernels[i].operands)
-            if (o.owner) {
-              ProgramBuffer& b = program_.buffers[size_t(program_.buffer_index.at(o.owner))];
-              b.last = std::max(b.last, int(kernels.back()));
-            }
+        for (size_t i : kernels) extend_lives(program_, program_.kernels[i], kernels.back());
         lists_.push_back({kernels, std::move(kernel)});
       }
     }

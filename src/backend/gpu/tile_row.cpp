@@ -76,6 +76,7 @@ void TileSkeleton::load_ahead(int phase, TileKept& kept, std::vector<char>& made
     if (!made[size_t(n)] && facts_.wide(n) && facts_.phase[size_t(n)] < phase) ahead.push_back(n), values += schedule_.chunks * schedule_.vector;
   if (ahead.empty() || values > kMaxValues) return;
   for (int n : ahead) {
+    if (kept.registers[size_t(n)]) continue;
     out_.line(fmt::format("{} k{}[{}][V];", TileWriter::type(group_.nodes[size_t(n)].dtype), n, schedule_.chunks));
     kept.registers[size_t(n)] = 1;
   }
@@ -205,6 +206,7 @@ void TileSkeleton::row_function() {
         out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[n].dtype), n, schedule_.chunks, facts_.wide(int(n)) ? "[V]" : ""));
   std::vector<char> made(group_.nodes.size(), 0);
   const int last = parts ? schedule_.phase : facts_.phases;
+  if (schedule_.loads_first && keep) load_ahead(last, kept, made);
   for (int phase = schedule_.phase; phase <= last; ++phase) {
     const std::vector<int> roots = phase_roots(group_, facts_, phase);
     const bool final = phase == facts_.phases;
@@ -298,6 +300,21 @@ TileText TileSkeleton::row() {
   if (shared > 0) out_.line("@dynamic_shared;");
   row_function();
   return finish("tile_row", call(), shared);
+}
+
+TileText TileSkeleton::row_part() {
+  use_group();
+  if (schedule_.keep_shared || schedule_.entries > 1 || schedule_.wide_index)
+    fail(ErrorCode::internal, "[tile_kernel] this schedule is for a kernel of its own");
+  row_function();
+  std::string all;
+  for (size_t p = 0; p < pointers_.size(); ++p) all += fmt::format("{}(u64)making.p[{}]", p ? " | " : "", p);
+  const std::string call =
+      schedule_.vector == 1
+          ? std::string("  making::run<1, true>(making, fault, 0);\n")
+          : fmt::format("  if ((({}) & 15) == 0) making::run<{}, true>(making, fault, 0);\n  else making::run<{}, false>(making, fault, 0);\n", all,
+                        schedule_.vector, schedule_.vector);
+  return {{call, schedule_.dialect->write(entry_types() + out_.take()), 0}, pointers_};
 }
 
 }  // namespace ridge::gpu

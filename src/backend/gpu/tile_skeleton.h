@@ -25,6 +25,7 @@ class TileSkeleton {
   TileText map();
   TileText transposed_map();
   TileText row();
+  TileText row_part();
   TileText column();
   TileText combine();
 
@@ -42,6 +43,7 @@ class TileSkeleton {
   void finish_reduction(int n, const std::string& joined);
   std::string accumulator(int n) const;
   std::string aligned() const;
+  std::string entry_types() const;
   TileText finish(const char* entry, const std::string& kernel, int64_t shared = 0);
   void row_function();
   void join_parts(int phase);

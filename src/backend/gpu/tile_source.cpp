@@ -142,10 +142,13 @@ std::string TileSkeleton::aligned() const {
   return text.empty() ? "true" : "((" + text + ") & 15) == 0";
 }
 
+std::string TileSkeleton::entry_types() const {
+  return fmt::format("{}struct Entry {{ @global void* p[{}]; i64 n, r; int first, pad; }};\n",
+                     schedule_.wide_index ? "typedef i64 I;\ntypedef u64 N;\n" : "typedef int I;\ntypedef u32 N;\n", std::max<size_t>(pointers_.size(), 1));
+}
+
 TileText TileSkeleton::finish(const char* entry, const std::string& kernel, int64_t shared) {
-  std::string text;
-  text += schedule_.wide_index ? "typedef i64 I;\ntypedef u64 N;\n" : "typedef int I;\ntypedef u32 N;\n";
-  text += fmt::format("struct Entry {{ @global void* p[{}]; i64 n, r; int first, pad; }};\n", std::max<size_t>(pointers_.size(), 1));
+  std::string text = entry_types();
   text += fmt::format("struct Args {{ @global Fault* fault; i64 count; Entry entry[{}]; }};\n", schedule_.entries);
   text += out_.take();
   text += fmt::format("@entry({}; {}; const RIDGE_CONSTANT Args args) {{\n",
@@ -311,6 +314,7 @@ TileText transposed_map_text(const TileGroup& group, const TileFacts& facts, con
   return TileSkeleton(group, facts, schedule).transposed_map();
 }
 TileText row_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule) { return TileSkeleton(group, facts, schedule).row(); }
+TileText row_part_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule) { return TileSkeleton(group, facts, schedule).row_part(); }
 TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule) { return TileSkeleton(group, facts, schedule).column(); }
 TileText combine_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule) { return TileSkeleton(group, facts, schedule).combine(); }
 

@@ -17,6 +17,7 @@ struct TileSchedule {
   int lanes = 32;            // row: threads that share a row: a power of two up to 32, or the whole block
   int chunks = 0;            // row: vectors per thread that stay in registers; 0: a loop that reads again in every phase
   int blocks = 0;            // blocks per multiprocessor for which registers must suffice; 0: no limit
+  bool loads_first = false;  // row, in registers: begins with what its last phase reads
   bool keep_shared = false;  // row, in a loop: keep data that is read again in shared memory
   int columns = 32;          // column, combine: adjacent threads on different columns; the other threads take other rows
   int64_t sum_blocks = 0;    // row: this many blocks share the rows; each sums over its own rows the values for operands from `first_sum` on
@@ -45,7 +46,9 @@ struct TileEntryLayout {
 TileText map_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);             // n: points
 TileText transposed_map_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);  // n: points of the other axes
 TileText row_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);             // n: rows, r: their length
-TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);          // n: outer points, r: rows
+// The same as a function for other kernels to call: its entry is the call, with `making` as the entry's arguments and `fault`, for block 0.
+TileText row_part_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);
+TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);  // n: outer points, r: rows
 // Combines the parts of the first reductions and performs the stores whose values are then known. n: kept points, r: parts.
 TileText combine_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);
 

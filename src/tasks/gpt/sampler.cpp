@@ -1,6 +1,7 @@
 #include "tasks/gpt/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -20,6 +21,7 @@ namespace {
 constexpr uint32_t kDrawStream = 0x5a3b1e;  // distinct from the streams of models
 constexpr int64_t kChunk = 64;              // prompt tokens computed at a time
 constexpr size_t kFewTokens = 4;            // fewer are fed one by one
+constexpr size_t kGiven = 4;                // numbers that a run is given: position, valid tokens, position behind the program's tokens, zero
 
 // Keys and values of all layers: [1, kv_heads, room, dim] each, 64-byte aligned.
 struct CacheLayout {
@@ -41,8 +43,9 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
   std::vector<NodeId> inputs = nodes.inputs;
   NodeId tokens = g.input({DType::i64, {1, length}}, "tokens"), live = g.input({DType::i64, {}}, "live");
   GptCache cache;
-  cache.position = g.input({DType::i64, {}}, "position");
-  inputs.insert(inputs.end(), {tokens, cache.position, live});
+  // Inputs rather than results of arithmetic, which would be kernels.
+  cache.position = g.input({DType::i64, {}}, "position"), cache.length = g.input({DType::i64, {}}, "length"), cache.zero = g.input({DType::i64, {}}, "zero");
+  inputs.insert(inputs.end(), {tokens, cache.position, live, cache.length, cache.zero});
   const size_t first = inputs.size();
   for (int64_t i = 0; i < c.layers; ++i) {
     cache.keys.push_back(g.input(layout.type, "keys")), cache.values.push_back(g.input(layout.type, "values"));
@@ -50,7 +53,7 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
   }
   NodeId hidden = gpt_hidden(b, c, nodes.values, tokens, {}, &cache);
   if (length > 1) {
-    NodeId zero = b.literal(DType::i64, 0), at[] = {zero, b.sub(live, 1.0), zero};
+    NodeId at[] = {cache.zero, b.sub(live, 1.0), cache.zero};
     hidden = b.dynamic_slice(hidden, at, {1, 1, c.width});
   }
   std::vector<NodeId> outputs = {b.reshape(gpt_logits(b, c, nodes.values, hidden), {-1})};
@@ -123,14 +126,16 @@ struct GptSampler::State {
   Backend* gpu;  // a device with its own memory; null: host memory is used in place
   BufferPool pool;
   BufferPool::Buffer cache;
-  Arena device;  // the cache, then the inputs and outputs of a run
-  std::vector<const void*> inputs;
+  Arena device;                                 // the cache, then the inputs and outputs of a run
+  std::vector<const void*> inputs, one_inputs;  // of the program for several tokens, of that for one
   std::vector<void*> outputs;
-  std::vector<int64_t> given;  // inputs of a run: position, number of valid tokens, the tokens
+  std::vector<int64_t> given;  // inputs of a run: kGiven numbers, then the tokens
   int64_t position = 0;
   bool fresh = false;          // logits match the current context
   std::vector<Token> history;  // the tokens in the cache
   std::vector<float> logits;
+  float* stored_logits = nullptr;   // where runs store them: host memory, to which a GPU writes as well
+  int64_t* given_to_one = nullptr;  // in host memory that the GPU reads; null: `given` is copied to it
 
   State(std::shared_ptr<const GptParameters> p, Backend& backend, std::optional<DType> kept)
       : parameters(std::move(p)),
@@ -141,17 +146,32 @@ struct GptSampler::State {
         many(compile(*parameters, layout, chunk, arena, backend)),
         gpu(backend.host_memory() ? nullptr : &backend),
         device(backend),
-        given(size_t(chunk) + 2),
-        logits(size_t(parameters->config().vocab)) {
+        given(size_t(chunk) + kGiven),
+        logits(gpu ? 0 : size_t(parameters->config().vocab)) {
     history.reserve(size_t(parameters->config().block) + 1);
-    if (gpu) device.require(cache_bytes() + given_bytes() + int64_t(logits.size() * sizeof(float)));
+    if (gpu) device.require(cache_bytes() + given_bytes());
   }
+  ~State() {
+    if (gpu && stored_logits) gpu->release_host(reinterpret_cast<std::byte*>(stored_logits), host_bytes());
+  }
+  State(const State&) = delete;
 
   int64_t parts() const { return 2 * parameters->config().layers; }
   // A large cache uses whole huge pages, because all of it is read for every token.
   int64_t cache_bytes() const {
     const int64_t bytes = std::max<int64_t>(1, parts()) * layout.bytes;
     return gpu || bytes < kHugePage / 2 ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  }
+  int64_t logit_bytes() const { return (parameters->config().vocab * int64_t(sizeof(float)) + 63) / 64 * 64; }
+  int64_t host_bytes() const { return logit_bytes() + int64_t((kGiven + 1) * sizeof(int64_t)); }
+  // A copy takes longer than it takes the first kernel to read the host's memory. Attention reads its numbers ahead if a block has all keys of a head, and RoPE
+  // would read them again in every layer.
+  bool reads_host() const {
+    constexpr int64_t kElementsOfBlock = 32768;
+    const GptConfig& c = parameters->config();
+    const Shape& rows = layout.type.shape;
+    return rows[2] * int64_t(std::bit_ceil(uint64_t(rows[3]))) <= kElementsOfBlock && rows[1] == c.heads && size_of(layout.type.dtype) == 2 &&
+           c.position == GptConfig::Position::learned;
   }
   int64_t given_bytes() const { return (int64_t(given.size() * sizeof(int64_t)) + 63) / 64 * 64; }
 
@@ -162,14 +182,21 @@ struct GptSampler::State {
     const int64_t* words = given.data();
     if (gpu) {
       words = reinterpret_cast<const int64_t*>(at + cache_bytes());
-      outputs = {at + cache_bytes() + given_bytes()};
+      if (!stored_logits) stored_logits = reinterpret_cast<float*>(gpu->allocate_host(host_bytes()));
+      if (reads_host()) given_to_one = reinterpret_cast<int64_t*>(stored_logits) + logit_bytes() / int64_t(sizeof(int64_t));
     } else {
       cache = pool.acquire(cache_bytes(), BufferPool::Fill::zero);
       at = cache.data();
-      outputs = {logits.data()};
+      stored_logits = logits.data();
     }
-    inputs.insert(inputs.end(), {words + 2, words, words + 1});
-    for (int64_t i = 0; i < parts(); ++i) inputs.push_back(at + i * layout.bytes), outputs.push_back(at + i * layout.bytes);
+    outputs = {stored_logits};
+    one_inputs = inputs;
+    for (auto* all : {&inputs, &one_inputs}) {
+      const int64_t* from = all == &one_inputs && given_to_one ? given_to_one : words;
+      all->insert(all->end(), {from + kGiven, from, from + 1, from + 2, from + 3});
+      for (int64_t i = 0; i < parts(); ++i) all->push_back(at + i * layout.bytes);
+    }
+    for (int64_t i = 0; i < parts(); ++i) outputs.push_back(at + i * layout.bytes);
   }
 
   // The tokens must fit into the block.
@@ -178,11 +205,16 @@ struct GptSampler::State {
       const bool by_one = fed.size() < kFewTokens || chunk == 1;
       const int64_t live = by_one ? 1 : std::min(chunk, int64_t(fed.size()));
       std::fill(given.begin(), given.end(), 0);
-      given[0] = position, given[1] = live;
-      std::copy_n(fed.begin(), live, given.begin() + 2);
-      if (gpu) gpu->upload(device.data() + cache_bytes(), given.data(), int64_t(given.size() * sizeof(int64_t)));
-      (by_one ? one : many).run(inputs, outputs);
-      if (gpu && int64_t(fed.size()) == live) gpu->download(logits.data(), outputs[0], int64_t(logits.size() * sizeof(float)));
+      given[0] = position, given[1] = live, given[2] = position + (by_one ? 1 : chunk), given[3] = 0;
+      std::copy_n(fed.begin(), live, given.begin() + kGiven);
+      const size_t numbers = kGiven + size_t(by_one ? 1 : chunk);
+      if (by_one && given_to_one)
+        std::copy_n(given.begin(), numbers, given_to_one);
+      else if (gpu)
+        gpu->upload(device.data() + cache_bytes(), given.data(), int64_t(numbers * sizeof(int64_t)));
+      (by_one ? one : many).run(by_one ? one_inputs : inputs, outputs);
+      // The next run overwrites what this one reads.
+      if (gpu && (int64_t(fed.size()) == live || (by_one && given_to_one))) gpu->wait();
       position += live, fresh = true;
       fed = fed.subspan(size_t(live));
     }
@@ -209,7 +241,9 @@ void GptSampler::feed(std::span<const Token> fed) {
   s.run(s.history);
 }
 
-std::span<const float> GptSampler::logits() const { return state_->fresh ? std::span<const float>(state_->logits) : std::span<const float>(); }
+std::span<const float> GptSampler::logits() const {
+  return state_->fresh ? std::span<const float>(state_->stored_logits, size_t(state_->parameters->config().vocab)) : std::span<const float>();
+}
 int64_t GptSampler::position() const { return state_->position; }
 
 void GptSampler::rewind(int64_t position) {
@@ -249,6 +283,6 @@ int64_t GptSampler::bytes_read(int64_t position) const {
   return s.parameters->bytes() + 2 * s.parameters->config().layers * (position + 1) * shape[1] * shape[3] * size_of(s.layout.type.dtype);
 }
 
-int GptSampler::kernels() const { return int(state_->one.report().kernels.size()); }
+int GptSampler::kernels() const { return int(state_->one.launches()); }
 
 }  // namespace ridge

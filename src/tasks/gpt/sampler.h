@@ -52,7 +52,7 @@ class GptSampler {
   void prepare();                              // does everything that the first token would wait for
   int64_t planned_bytes() const;               // cache, program memory and scratch, without the parameters
   int64_t bytes_read(int64_t position) const;  // for the token at this position: weights and cache
-  int kernels() const;                         // per token
+  int kernels() const;                         // launched per token
 
  private:
   struct State;

@@ -495,4 +495,18 @@ int cuLaunchKernel(Function* function, unsigned gx, unsigned gy, unsigned gz, un
     return launch_now(now);
   });
 }
+// With the only attribute that is used: the kernel may start before the one in front of it has ended. Here it never does.
+struct LaunchConfig {
+  unsigned blocks[3], threads[3], shared;
+  Stream* stream;
+  const int* attributes;
+  unsigned count;
+};
+int cuLaunchKernelEx(const LaunchConfig* c, Function* function, void** args, void** extra) {
+  const Lock lock(mutex);
+  if (const int code = begin("cuLaunchKernelEx")) return code;
+  constexpr int kOverlap = 6;
+  if (major() < 9 || c->count != 1 || c->attributes[0] != kOverlap || c->attributes[2] != 1) return kInvalid;
+  return cuLaunchKernel(function, c->blocks[0], c->blocks[1], c->blocks[2], c->threads[0], c->threads[1], c->threads[2], c->shared, c->stream, args, extra);
+}
 }
