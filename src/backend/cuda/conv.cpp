@@ -430,11 +430,12 @@ bool has_conv_kernel(const Graph& g, NodeId id) {
   return true;
 }
 
-// Results and gradients of images that the library computes faster with channels last. Gradients of weights follow their operands.
+// Results and gradients of images that the library computes faster with channels last, and what our own kernels read from bytes for it. Gradients of weights
+// follow their operands.
 bool conv_channels_last(const Graph& g, NodeId id, const Chip& chip) {
   if (!chip.cudnn || !has_conv_kernel(g, id)) return false;
   const ConvDesc d = conv_desc(g, id);
-  return d.taps() <= d.positions() && library_wins(d, CudnnConv::Result::y, true, chip);
+  return d.taps() <= d.positions() && (library_wins(d, CudnnConv::Result::y, true, chip) || (d.x == DType::u8 && fits_band_conv(d, chip)));
 }
 
 // Gradients with respect to the weights are small, so any order will do. For other convolutions, our own kernels store neighbours along a row; the library
@@ -445,6 +446,7 @@ bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {
   const ConvDesc d = conv_desc(g, id);
   if (d.taps() > d.positions()) return true;
   using Order = std::vector<int64_t>;
+  if (g[permuted].attrs.ints == Order{0, 2, 3, 1} && fits_band_conv(d, chip)) return true;
   return chip.cudnn && g[permuted].attrs.ints == Order{0, 2, 3, 1} && g[in].op == Op::permute && g[in].attrs.ints == Order{0, 3, 1, 2} &&
          library_wins(d, CudnnConv::Result::y, true, chip);
 }
