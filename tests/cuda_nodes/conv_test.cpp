@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "compile/autocast.h"
 #include "graph/builder.h"
+#include "graph/scan.h"
 #include "measure/default_team.h"
 #include "runtime/executable.h"
 #include "support/cuda_device.h"
@@ -540,6 +541,36 @@ TEST_F(ConvPrograms, ContinueWithoutAFailingLibrary) {
   EXPECT_NE(p.dump.find("no cuDNN"), std::string::npos) << p.dump;
 }
 
+// A graph that runs on several devices.
+struct Formula {
+  const Graph& g;
+  std::vector<NodeId> inputs, outputs;
+
+  std::vector<float> run(Backend& backend, const std::vector<std::vector<std::byte>>& data, std::string& dump) const {
+    Executable program(g, inputs, outputs, CompileOptions(backend));
+    dump = program.dump();
+    std::vector<std::pair<std::byte*, int64_t>> memory;
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    auto place = [&](const Type& t) { return memory.emplace_back(backend.allocate(t.bytes()), t.bytes()).first; };
+    for (size_t i = 0; i < data.size(); ++i) {
+      std::byte* there = place(program.input_types()[i]);
+      backend.upload(there, data[i].data(), int64_t(data[i].size()));
+      from.push_back(there);
+    }
+    for (const Type& t : program.output_types()) to.push_back(place(t));
+    program.run(from, to);
+    std::vector<float> all;
+    for (size_t i = 0; i < to.size(); ++i) {
+      std::vector<float> values(size_t(program.output_types()[i].shape.numel()));
+      backend.download(values.data(), to[i], program.output_types()[i].bytes());
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    for (auto [p, size] : memory) backend.release(p, size);
+    return all;
+  }
+};
+
 // Pictures are neither converted nor scaled before their first layer: its kernels read the bytes, for the result and for the weights' gradient.
 TEST_F(ConvPrograms, ReadPicturesAsBytes) {
   for (const DType type : {DType::f32, DType::bf16}) {
@@ -555,33 +586,10 @@ TEST_F(ConvPrograms, ReadPicturesAsBytes) {
     std::vector<std::vector<std::byte>> data = {ConvCase::stored(DType::u8, ConvCase::draw_bytes(3 * 4 * 400, 1)),
                                                 ConvCase::stored(DType::f32, ConvCase::draw(32 * 4 * 64, 2)),
                                                 ConvCase::stored(DType::f32, ConvCase::draw(size_t(g.shape(y).numel()), 3))};
-    const std::vector<NodeId> inputs = {bytes, w, cotangent};
-    auto run = [&](Backend& backend, std::string& dump) {
-      Executable program(g, inputs, outputs, CompileOptions(backend));
-      dump = program.dump();
-      std::vector<std::pair<std::byte*, int64_t>> memory;
-      std::vector<const void*> from;
-      std::vector<void*> to;
-      auto place = [&](const Type& t) { return memory.emplace_back(backend.allocate(t.bytes()), t.bytes()).first; };
-      for (size_t i = 0; i < data.size(); ++i) {
-        std::byte* there = place(program.input_types()[i]);
-        backend.upload(there, data[i].data(), int64_t(data[i].size()));
-        from.push_back(there);
-      }
-      for (const Type& t : program.output_types()) to.push_back(place(t));
-      program.run(from, to);
-      std::vector<float> all;
-      for (size_t i = 0; i < to.size(); ++i) {
-        std::vector<float> values(size_t(program.output_types()[i].shape.numel()));
-        backend.download(values.data(), to[i], program.output_types()[i].bytes());
-        all.insert(all.end(), values.begin(), values.end());
-      }
-      for (auto [p, size] : memory) backend.release(p, size);
-      return all;
-    };
+    const Formula formula{g, {bytes, w, cotangent}, outputs};
     std::string on_gpu, on_cpu;
     CudaBackend backend{CudaOptions()};
-    const std::vector<float> got = run(backend, on_gpu), want = run(default_backend(), on_cpu);
+    const std::vector<float> got = formula.run(backend, data, on_gpu), want = formula.run(default_backend(), data, on_cpu);
     ASSERT_EQ(got.size(), want.size());
     float largest = 0;
     for (float v : want) largest = std::max(largest, std::abs(v));
@@ -593,6 +601,38 @@ TEST_F(ConvPrograms, ReadPicturesAsBytes) {
       ++reads;
     }
     EXPECT_EQ(reads, 2) << on_gpu;
+  }
+}
+
+// Inside a loop convolutions run as outside of it: here of pictures that every step changes, scaled by a number that the body gets from outside.
+TEST_F(ConvPrograms, ReadPicturesAsBytesInLoops) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Graph g;
+    Builder b(g);
+    const Shape picture = {3, 4, 40, 40};
+    const NodeId first = g.input({DType::u8, picture}, "first"), w = g.input({DType::f32, {32, 4, 8, 8}}, "w"), scale = b.full({1, 1, 1, 1}, DType::f32, 0.25);
+    auto body = std::make_shared<ScanBody>();
+    Builder s(body->graph);
+    const NodeId seen = body->graph.input({DType::u8, picture}, "seen");
+    body->constant_in = {body->graph.input(g.type(w), "w"), body->graph.input(g.type(scale), "scale")};
+    const NodeId y = s.conv(s.binary(Op::mul, s.cast(seen, DType::f32), s.expand(body->constant_in[1], picture)), body->constant_in[0], {.stride = {4, 4}});
+    const NodeId positive = s.binary(Op::greater, s.sum(y, std::array<int64_t, 3>{1, 2, 3}), 0.0);
+    body->carry_in = {seen}, body->step_out = {y};
+    body->carry_out = {s.select(s.expand(s.reshape(positive, {3, 1, 1, 1}), picture), s.permute(seen, {0, 1, 3, 2}), s.permute(seen, {0, 1, 2, 3}))};
+    std::vector<NodeId> outputs = scan(g, body, {&first, 1}, {}, std::array<NodeId, 2>{w, scale}, 3).outputs;
+    if (type == DType::bf16) outputs = autocast(g, outputs, type);
+    const std::vector<std::vector<std::byte>> data = {ConvCase::stored(DType::u8, ConvCase::draw_bytes(3 * 4 * 1600, 1)),
+                                                      ConvCase::stored(DType::f32, ConvCase::draw(32 * 4 * 64, 2))};
+    const Formula formula{g, {first, w}, outputs};
+    std::string on_gpu, on_cpu;
+    CudaBackend backend{CudaOptions()};
+    const std::vector<float> got = formula.run(backend, data, on_gpu), want = formula.run(default_backend(), data, on_cpu);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6f * std::abs(want[i])) << i;
+    const std::string loop = on_gpu.substr(on_gpu.find("body of kernel"));
+    EXPECT_NE(loop.find(type == DType::bf16 ? "bands" : "by positions"), loop.npos) << on_gpu;
+    EXPECT_EQ(loop.find("matmul"), loop.npos) << on_gpu;
+    for (const char* converted : {"bf16[3, 4, 40, 40]", "f32[3, 4, 40, 40]"}) EXPECT_EQ(loop.find(converted), loop.npos) << on_gpu;
   }
 }
 
