@@ -95,7 +95,8 @@ std::vector<NodeId> split_concats(Graph& g, std::span<const NodeId> roots, std::
 class ScanHoist {
  public:
   // `in`: the scan's operands in the graph being rewritten; kNone for those not needed.
-  ScanHoist(Graph& outer, const Node& node, std::span<const NodeId> in, const Wanted& wanted, bool conv_reads_bytes) : outer_(outer), b_(outer), node_(node), view_(scan_view(node)) {
+  ScanHoist(Graph& outer, const Node& node, std::span<const NodeId> in, const Wanted& wanted, bool conv_reads_bytes)
+      : outer_(outer), b_(outer), node_(node), view_(scan_view(node)) {
     const ScanBody& body = view_.body;
     Needed needed(body, wanted);
     std::unordered_map<NodeId, NodeId> known;

@@ -834,6 +834,26 @@ TEST(ConvPlans, ReportDecompositions) {
   EXPECT_TRUE(refusals(b.conv(small, w, {}), {small, w}).empty());
 }
 
+// The body of a loop too: it reads bytes before it is known that no kernel does.
+TEST(ConvPlans, DecomposeConvolutionsOfBytesInLoops) {
+  Graph g;
+  Builder b(g);
+  const Shape clip = {2, 0, 5, 6};  // no channels, so nothing to sum
+  const NodeId first = g.input({DType::u8, clip}, "first"), w = g.input({DType::f32, {3, 0, 2, 2}}, "w");
+  auto body = std::make_shared<ScanBody>();
+  Builder s(body->graph);
+  const NodeId seen = body->graph.input({DType::u8, clip}, "seen");
+  body->constant_in = {body->graph.input(g.type(w), "w")};
+  const NodeId y = s.conv(s.binary(Op::mul, s.cast(seen, DType::f32), 0.5), body->constant_in[0], {});
+  const NodeId positive = s.binary(Op::greater, s.sum(y), 0.0);
+  body->carry_in = {seen}, body->step_out = {y};
+  body->carry_out = {s.select(s.expand(s.reshape(positive, {1, 1, 1, 1}), clip), seen, s.full(clip, DType::u8, 3))};
+  const std::vector<NodeId> outputs = scan(g, body, {&first, 1}, {}, {&w, 1}, 3).outputs;
+  test::PlanBackend backend(chip_for(9, 0));
+  const std::string dump = Executable(g, {first, w}, outputs, CompileOptions(backend)).dump();
+  EXPECT_NE(dump.find("matmul"), dump.npos) << dump;
+}
+
 // Kernels with 32-bit indices are not used for a view that reaches further.
 TEST(ConvPlans, UseWideIndicesForLargeViews) {
   ConvCase c(DType::bf16, 64, 8, 1, 1, {1024, 1024}, {3, 3});

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMostChannels = 12, kMostOutputs = 64;
 constexpr int64_t kMostUnits = 4;                      // lines of eight elements per cell
 constexpr int64_t kMostSums = 16;                      // tiles of a warp whose sums its registers hold
-constexpr int64_t kBandParts = 396;                        // partial sums of a weight gradient: three blocks on each of an H200's multiprocessors
+constexpr int64_t kBandParts = 396;                    // partial sums of a weight gradient: three blocks on each of an H200's multiprocessors
 constexpr int64_t kMostPartBytes = int64_t(16) << 20;  // of all of them
 constexpr int64_t kLeastRows = 2;
 constexpr int64_t kMostReach = int64_t(1) << 30;
@@ -98,9 +98,7 @@ class BandConv final : public NodeKernel {
     if (gradient_) launch(finish_, sums_bytes() / (4 * 32), {workspace, operands[2], blocks_, out.first, out.second, out.axes[0], out.axes[1]});
   }
 
-  std::string note() const override {
-    return fmt::format("bands of {} rows{}", b_.rows, gradient_ ? fmt::format(", by the weights, {} parts", blocks_) : "");
-  }
+  std::string note() const override { return fmt::format("bands of {} rows{}", b_.rows, gradient_ ? fmt::format(", by the weights, {} parts", blocks_) : ""); }
 
  private:
   int64_t sums_bytes() const { return 16 * b_.steps() * b_.columns * 4; }

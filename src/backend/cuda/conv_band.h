@@ -7,7 +7,7 @@
 
 namespace ridge::cuda {
 
-bool fits_band_conv(const ConvDesc& desc, const Chip& chip);                            // needs no steps
+bool fits_band_conv(const ConvDesc& desc, const Chip& chip);                     // needs no steps
 std::unique_ptr<Kernel> make_band_conv(const ConvDesc& desc, const Chip& chip);  // null: they do not fit
 
 }  // namespace ridge::cuda

@@ -8,8 +8,9 @@
 namespace ridge::cuda {
 namespace {
 
-// A cell is what one step of the stride brings across: kStrideAcross columns of all channels, padded to kUnits lines of eight elements. A window is kCells cells
-// of each of its rows, so every step of the depth reads whole lines, and neighbouring windows read neighbouring lines: [unit, row, cell] in shared memory.
+// A cell is what one step of the stride brings across: kStrideAcross columns of all channels, padded to kUnits lines of eight elements. A window is kCells
+// cells of each of its rows, so every step of the depth reads whole lines, and neighbouring windows read neighbouring lines: [unit, row, cell] in shared
+// memory.
 constexpr const char* kBandSource = R"(
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 constexpr int kLines = kWindowDown * kCells * kUnits, kSteps = (kLines + 1) / 2;
@@ -261,8 +262,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_band_finish(const RIDGE_C
 )";
 
 std::string band_text(const ConvBand& b) {
-  std::string text = std::string(matrix_prelude()) + fmt::format("#define MMA mma_{0}\n#define PACK pack_{0}\nconstexpr bool kBF16 = {1};\ntypedef {2} From;\n", b.bf16 ? "bf16" : "f16", b.bf16,
-                                                                 b.bytes ? "unsigned char" : "unsigned short");
+  std::string text = std::string(matrix_prelude()) + fmt::format("#define MMA mma_{0}\n#define PACK pack_{0}\nconstexpr bool kBF16 = {1};\ntypedef {2} From;\n",
+                                                                 b.bf16 ? "bf16" : "f16", b.bf16, b.bytes ? "unsigned char" : "unsigned short");
   auto put = [&](const char* name, int64_t value) { text += fmt::format("constexpr int {} = {};\n", name, value); };
   put("kChannels", b.channels), put("kOutputs", b.outputs), put("kColumns", b.columns);
   const char* axes[] = {"Down", "Across"};
@@ -284,7 +285,8 @@ KernelText conv_band_text(const ConvBand& b, DType result, int row_tiles, int we
 }
 
 KernelText conv_band_gradient_text(const ConvBand& b, bool together) {
-  return {"conv_band_gradient", band_text(b) + fmt::format("constexpr bool kFactorTogether = {};\n", together) + kBandGradient, b.band_bytes() + b.factor_bytes()};
+  return {"conv_band_gradient", band_text(b) + fmt::format("constexpr bool kFactorTogether = {};\n", together) + kBandGradient,
+          b.band_bytes() + b.factor_bytes()};
 }
 
 KernelText conv_band_finish_text(const ConvBand& b, DType result) { return {"conv_band_finish", band_text(b) + element_text(result) + kBandFinish, 0}; }
