@@ -325,6 +325,13 @@ TEST_F(GpuConv, KeepsBandsOfImagesInSharedMemory) {
         EXPECT_EQ(c.note.find("bands") != std::string::npos, t != DType::f32) << c.label();
       }
     }
+  // Pictures in 16 bits too, if nothing is padded.
+  for (int64_t outputs : {16, 64}) {
+    ConvCase whole{DType::bf16, 2, 1, 4, outputs, {24, 24}, {4, 8}, {2, 4}, {1, 4}}, padded{DType::bf16, 2, 1, 3, outputs, {24, 24}, {3, 3}, {2, 2}};
+    whole.check(), padded.check();
+    EXPECT_NE(whole.note.find("bands"), std::string::npos) << whole.label();
+    EXPECT_EQ(padded.note.find("bands"), std::string::npos) << padded.label();
+  }
 }
 
 TEST_F(GpuConv, MultipliesInLowerPrecisionOnRequest) {

@@ -34,46 +34,44 @@ RIDGE_INLINE int step_at(int step, int half) {
 RIDGE_INLINE constexpr int channel_of(int unit, int e) { return (unit * 8 + e) / kStrideAcross; }
 RIDGE_INLINE constexpr int column_of(int unit, int e) { return (unit * 8 + e) % kStrideAcross; }
 
-// Elements that lie side by side, as 16-bit numbers. A byte is exact in both formats: as the last bits of 2^23, then the difference.
-struct alignas(sizeof(From) * kRun) Run { From e[kRun]; };
-struct alignas(2 * kRun) Halves { half_bits e[kRun]; };
-RIDGE_INLINE Halves halves_of(const Run& run) {
-  Halves to;
-#pragma unroll
-  for (int i = 0; i < kRun; ++i) {
-    if constexpr (sizeof(From) == 2)
-      to.e[i] = run.e[i];
-    else
-      to.e[i] = kBF16 ? (half_bits)(float_bits(bits_float(0x4b000000u | run.e[i]) - 8388608.f) >> 16) : f32_to_f16(bits_float(0x4b000000u | run.e[i]) - 8388608.f);
-  }
-  return to;
+// A byte is exact in both formats: as the last bits of 2^23, then the difference.
+RIDGE_INLINE half_bits half_of(int byte) {
+  const float number = bits_float(0x4b000000u | (unsigned)byte) - 8388608.f;
+  return kBF16 ? (half_bits)(float_bits(number) >> 16) : f32_to_f16(number);
 }
+RIDGE_INLINE half_bits half_of(half_bits bits) { return bits; }
+RIDGE_INLINE half_bits element(const u32* w, int k, const half_bits*) { return (half_bits)(w[k / 2] >> (k & 1) * 16); }
 
 struct Source {
   const From* x;
   i64 image, channel, down, across;
 };
-// All lines of a band whose first row in the source is `top`.
+// All lines of a band whose first row in the source is `top`. Several reads are under way at a time.
 RIDGE_INLINE void fill_band(const Source& from, i64 image, int top) {
   const From* source = from.x + image * from.image;
   const int channel = (int)from.channel, down = (int)from.down, across = (int)from.across;
-#pragma unroll 4
-  for (int i = (int)threadIdx.x; i < kUnits * kPlane; i += 256) {
-    const int cell = i % kLinesAcross, rest = i / kLinesAcross, row = rest % kLinesDown, unit = rest / kLinesDown, y = top + row;
-    alignas(16) Halves line[8 / kRun];
+  constexpr int kTotal = kUnits * kPlane, kAtOnce = kRun >= 4 ? kMostAtOnce : 2 * kRun, kRuns = 8 / kRun;
+#pragma unroll 1
+  for (int first = (int)threadIdx.x; first < kTotal; first += 256 * kAtOnce) {
+    Words<kRun * (int)sizeof(From)> words[kAtOnce][kRuns];
 #pragma unroll
-    for (int r = 0; r < 8 / kRun; ++r) {
-      const int c = channel_of(unit, r * kRun), x = cell * kStrideAcross + column_of(unit, r * kRun) - kLowAcross;
-      Run run = {};
-      if (c < kChannels && (unsigned)y < (unsigned)kDown && (unsigned)x < (unsigned)kAcross) {
-        if constexpr (kRun > 1)
-          run = *(const Run*)(source + (c * channel + y * down + x));
-        else
-          run.e[0] = source[c * channel + y * down + x * across];
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int i = first + 256 * n, cell = i % kLinesAcross, rest = i / kLinesAcross, row = rest % kLinesDown, unit = rest / kLinesDown, y = top + row;
+#pragma unroll
+      for (int r = 0; r < kRuns; ++r) {
+        const int c = channel_of(unit, r * kRun), x = cell * kStrideAcross + column_of(unit, r * kRun) - kLowAcross;
+        words[n][r] = {};
+        if (i < kTotal && c < kChannels && (unsigned)y < (unsigned)kDown && (unsigned)x < (unsigned)kAcross)
+          read_words<true>(words[n][r], source + (c * channel + y * down + (kRun > 1 ? x : x * across)));
       }
-      line[r] = halves_of(run);
     }
-    *(uint4*)(shared_memory + i * 16) = *(const uint4*)line;
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      alignas(16) half_bits line[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) line[e] = half_of(element(words[n][e / kRun].w, e % kRun, (const From*)0));
+      if (first + 256 * n < kTotal) *(uint4*)(shared_memory + (first + 256 * n) * 16) = *(const uint4*)line;
+    }
   }
 }
 // The first line of a position's window.
@@ -261,7 +259,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_band_finish(const RIDGE_C
 }
 )";
 
-std::string band_text(const ConvBand& b) {
+// `at_once`: the most reads of a thread that are under way.
+std::string band_text(const ConvBand& b, int at_once) {
   std::string text = std::string(matrix_prelude()) + fmt::format("#define MMA mma_{0}\n#define PACK pack_{0}\nconstexpr bool kBF16 = {1};\ntypedef {2} From;\n",
                                                                  b.bf16 ? "bf16" : "f16", b.bf16, b.bytes ? "unsigned char" : "unsigned short");
   auto put = [&](const char* name, int64_t value) { text += fmt::format("constexpr int {} = {};\n", name, value); };
@@ -272,23 +271,24 @@ std::string band_text(const ConvBand& b) {
     put(fmt::format("k{}", axes[i]).c_str(), b.source[i]);
     put_axis("kOut", b.out), put_axis("kWindow", b.window), put_axis("kStride", b.stride), put_axis("kLow", b.low);
   }
-  put("kCells", b.cells()), put("kUnits", b.units()), put("kBandRows", b.rows), put("kBands", b.bands()), put("kRun", b.run), put("kResident", b.resident);
+  put("kCells", b.cells()), put("kUnits", b.units()), put("kBandRows", b.rows), put("kBands", b.bands()), put("kRun", b.run), put("kResident", b.resident),
+      put("kMostAtOnce", at_once);
   return text + kBandSource;
 }
 
 }  // namespace
 
 KernelText conv_band_text(const ConvBand& b, DType result, int row_tiles, int weight_run, bool together) {
-  std::string text = band_text(b) + element_text(result) +
+  std::string text = band_text(b, 8) + element_text(result) +
                      fmt::format("constexpr int kRowTiles = {}, kWeightRun = {};\nconstexpr bool kStoreTogether = {};\n", row_tiles, weight_run, together);
   return {"conv_band", text + kBandProduct, b.band_bytes() + b.weight_bytes()};
 }
 
 KernelText conv_band_gradient_text(const ConvBand& b, bool together) {
-  return {"conv_band_gradient", band_text(b) + fmt::format("constexpr bool kFactorTogether = {};\n", together) + kBandGradient,
+  return {"conv_band_gradient", band_text(b, 4) + fmt::format("constexpr bool kFactorTogether = {};\n", together) + kBandGradient,
           b.band_bytes() + b.factor_bytes()};
 }
 
-KernelText conv_band_finish_text(const ConvBand& b, DType result) { return {"conv_band_finish", band_text(b) + element_text(result) + kBandFinish, 0}; }
+KernelText conv_band_finish_text(const ConvBand& b, DType result) { return {"conv_band_finish", band_text(b, 1) + element_text(result) + kBandFinish, 0}; }
 
 }  // namespace ridge::cuda
