@@ -97,17 +97,17 @@ RIDGE_INLINE int output_of(int n) { return n % 8 / 2 * kEach + n / 8 * 2 + n % 2
 extern "C" __global__ void __launch_bounds__(256, kResident) conv_band(const RIDGE_CONSTANT Args a) {
   const int t = (int)threadIdx.x, lane = t % 32, group = lane / 4, pair = lane % 4;
   half_bits* weights = (half_bits*)(shared_memory + kUnits * kPlane * 16);
+#pragma unroll 4
   for (int i = t; i < kColumns * kSteps * 16 / kWeightRun; i += 256) {
     const int n = i / (kSteps * 16 / kWeightRun), k = i % (kSteps * 16 / kWeightRun) * kWeightRun, line = k / 8;
     const int unit = line % kUnits, o = output_of(n), c = channel_of(unit, k % 8), x = line / kUnits % kCells * kStrideAcross + column_of(unit, k % 8);
-    struct alignas(2 * kWeightRun) Some { half_bits e[kWeightRun]; } some = {};
+    Words<2 * kWeightRun> some = {};
     if (line < kLines && o < kOutputs && c < kChannels && x < kWindowAcross)
-      some = *(const Some*)(a.w + (o * a.w_output + c * a.w_channel + line / (kUnits * kCells) * a.w_down + x * a.w_across));
-    *(Some*)(weights + n * kPitch + k) = some;
+      read_words<true>(some, a.w + (o * a.w_output + c * a.w_channel + line / (kUnits * kCells) * a.w_down + x * a.w_across));
+    write_words(weights + n * kPitch + k, some, false);
   }
   for (int job = (int)blockIdx.x; job < (int)a.jobs; job += (int)gridDim.x) {
     const int image = job / kBands, row0 = job % kBands * kBandRows, positions = (kOutDown - row0 < kBandRows ? kOutDown - row0 : kBandRows) * kOutAcross;
-    __syncthreads();
     fill_band(a.x, image, row0 * kStrideDown - kLowDown);
     __syncthreads();
     for (int first = t / 32 * (kRowTiles * 16); first < positions; first += 8 * kRowTiles * 16) {
@@ -151,6 +151,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_band(const RID
         }
       }
     }
+    __syncthreads();
   }
 }
 )";
