@@ -869,6 +869,14 @@ TEST(ConvPlans, UseWideIndicesForLargeViews) {
   EXPECT_NE(make_conv(c, chip)->note().find("narrow"), std::string::npos);
   c.x_steps.first = int64_t(1) << 26;  // for 64 channels
   EXPECT_EQ(make_conv(c, chip)->note().find("narrow"), std::string::npos);
+  ConvCase forward(DType::bf16, 64, 1, 4, 32, {84, 84}, {8, 8}, {4, 4}), weights(DType::bf16, 4, 1, 64, 32, {84, 84}, {20, 20}, {1, 1}, {0, 0}, {4, 4});
+  weights = weights.by_weights();
+  for (ConvCase* bytes : {&forward, &weights}) {
+    bytes->x = DType::u8, bytes->lay_out();
+    EXPECT_NE(make_conv(*bytes, chip)->note().find("bands"), std::string::npos);
+    (bytes == &forward ? bytes->x_steps.second : bytes->x_steps.first) = int64_t(1) << 29;  // between channels of an image
+    EXPECT_EQ(make_conv(*bytes, chip)->note().find("bands"), std::string::npos);
+  }
 }
 
 class ConvTexts : public test::NvrtcTest {};

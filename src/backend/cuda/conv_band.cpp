@@ -116,9 +116,12 @@ bool fits_band_conv(const ConvDesc& d, const Chip& chip) { return band_of(d, chi
 
 std::unique_ptr<Kernel> make_band_conv(const ConvDesc& d, const Chip& chip) {
   const std::optional<ConvBand> band = band_of(d, chip);
+  if (!band) return nullptr;
+  // Within an image, indices have 32 bits.
   const auto& x = d.x_steps;
-  const int64_t reach = std::abs(x.second) * (d.channels - 1) + std::abs(x.axes[0]) * (d.source[0] - 1) + std::abs(x.axes[1]) * (d.source[1] - 1);
-  if (!band || (!by_weights(d) && reach >= kMostReach)) return nullptr;
+  const int64_t channel = by_weights(d) ? x.first : x.second;
+  const int64_t reach = std::abs(channel) * (band->channels - 1) + std::abs(x.axes[0]) * (d.source[0] - 1) + std::abs(x.axes[1]) * (d.source[1] - 1);
+  if (reach >= kMostReach) return nullptr;
   return std::make_unique<BandConv>(d, *band, chip);
 }
 
