@@ -224,7 +224,7 @@ void save_loop_values(Compilation& c) {
 
 void hoist_loops(Compilation& c) {
   rewrite_roots(c, [&](Graph& g, const std::vector<NodeId>& roots) {
-    HoistedScans h = hoist_scans(g, roots);
+    HoistedScans h = hoist_scans(g, roots, c.target.convolutions_read_bytes && !c.target.convolutions_fuse);
     c.program.scans.insert(c.program.scans.end(), h.notes.begin(), h.notes.end());
     return h.roots;
   });
@@ -277,9 +277,8 @@ void order_groups(Compilation& c) {
 }
 
 void compile_loops(Compilation& c) {
-  Target target;  // where their kernels do not fuse, convolutions inside loops are decomposed
-  target.name = c.target.name, target.runs = c.target.runs;
-  target.convolutions = target.convolutions_fuse = target.convolutions_read_bytes = c.target.convolutions_fuse;
+  Target target = c.target;
+  target.cache_bytes = Target().cache_bytes;
   PipelineOptions options;
   options.verify = c.options.verify;
   std::vector<char> off = c.off;

@@ -95,7 +95,8 @@ std::vector<NodeId> split_concats(Graph& g, std::span<const NodeId> roots, std::
 class ScanHoist {
  public:
   // `in`: the scan's operands in the graph being rewritten; kNone for those not needed.
-  ScanHoist(Graph& outer, const Node& node, std::span<const NodeId> in, const Wanted& wanted) : outer_(outer), b_(outer), node_(node), view_(scan_view(node)) {
+  ScanHoist(Graph& outer, const Node& node, std::span<const NodeId> in, const Wanted& wanted, bool conv_reads_bytes)
+      : outer_(outer), b_(outer), node_(node), view_(scan_view(node)) {
     const ScanBody& body = view_.body;
     Needed needed(body, wanted);
     std::unordered_map<NodeId, NodeId> known;
@@ -110,12 +111,19 @@ class ScanHoist {
       }
     for (size_t i = 0; i < body.sequence_in.size(); ++i, ++at)
       if (needed.sequence[i]) sequences_[input(body.sequence_in[i])] = in[at];
-    for (size_t i = 0; i < body.constant_in.size(); ++i, ++at)
-      if (needed.constant[i]) constants_[input(body.constant_in[i])] = in[at];
+    for (size_t i = 0; i < body.constant_in.size(); ++i, ++at) {
+      if (!needed.constant[i]) continue;
+      NodeId number = in[at];
+      while (outer_[number].op == Op::reshape || outer_[number].op == Op::expand) number = outer_[number].in[0];
+      if (outer_[number].op == Op::literal)
+        known[body.constant_in[i]] = Builder(g_).full(outer_.shape(in[at]), outer_.dtype(number), outer_[number].attrs.reals[0]);
+      else
+        constants_[input(body.constant_in[i])] = in[at];
+    }
     for (size_t i = 0; i < body.step_out.size(); ++i)
       if (wanted.out[i]) outputs_.push_back({kNone, i}), roots.push_back(body.step_out[i]);
     std::unordered_map<NodeId, bool> changes;
-    for (const auto& [id, moved] : known) changes[moved] = !constants_.count(moved);
+    for (const auto& [id, moved] : known) changes[moved] = g_[moved].op == Op::input && !constants_.count(moved);
     roots = import_nodes(g_, body.graph, roots, known, node.copy & kRecomputed);
     // Convolutions of two changing values (dW) become products, whose sums over time are products too.
     std::function<bool(NodeId)> changing = [&](NodeId id) {
@@ -124,8 +132,8 @@ class ScanHoist {
       return changes[id] = std::any_of(operands.begin(), operands.end(), changing);
     };
     roots = decompose(g_, roots, [&](NodeId id) { return g_[id].op == Op::conv && changing(g_[id].in[0]) && changing(g_[id].in[1]); });
-    roots = simplify(g_, canonicalize(g_, roots, true));
-    HoistedScans inner = hoist_scans(g_, roots);
+    roots = simplify(g_, canonicalize(g_, roots, true), false, conv_reads_bytes);
+    HoistedScans inner = hoist_scans(g_, roots, conv_reads_bytes);
     inner_notes_ = std::move(inner.notes);
     std::vector<NodeId> carry_inputs;
     for (const Carry& c : carries_) carry_inputs.push_back(c.in);
@@ -532,7 +540,7 @@ class ScanHoist {
 
 }  // namespace
 
-HoistedScans hoist_scans(Graph& graph, std::span<const NodeId> roots) {
+HoistedScans hoist_scans(Graph& graph, std::span<const NodeId> roots, bool conv_reads_bytes) {
   // Backwards: which results of each scan are needed, and which of its operands they need.
   NodeId end = graph.size();
   std::vector<char> live(end, 0);
@@ -577,7 +585,7 @@ HoistedScans hoist_scans(Graph& graph, std::span<const NodeId> roots) {
     if (n.op == Op::get && graph[n.in[0]].op == Op::scan) {
       to[id] = results.at(n.in[0])[size_t(n.attrs.ints[0])];
     } else if (n.op == Op::scan) {
-      results[id] = ScanHoist(graph, n, in, wanted.at(id)).run(out.notes);
+      results[id] = ScanHoist(graph, n, in, wanted.at(id), conv_reads_bytes).run(out.notes);
       to[id] = results[id][0];
     } else {
       to[id] = same ? id : graph.add(n.op, in, n.attrs, n.copy);

@@ -20,6 +20,7 @@ struct HoistedScans {
 // - unused results, carries and operands are dropped.
 // A minimum cut over bytes decides which values cross the loop boundary. Nothing is moved out of bodies marked `segment`; only the unused
 // parts are dropped, and loops inside them are processed.
-HoistedScans hoist_scans(Graph& graph, std::span<const NodeId> roots);
+// `conv_reads_bytes`: convolutions read bytes and scale their weights instead, which is done once.
+HoistedScans hoist_scans(Graph& graph, std::span<const NodeId> roots, bool conv_reads_bytes = false);
 
 }  // namespace ridge

@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "compile/autocast.h"
 #include "graph/builder.h"
+#include "graph/scan.h"
 #include "measure/default_team.h"
 #include "runtime/executable.h"
 #include "support/cuda_device.h"
@@ -87,7 +88,7 @@ struct ConvCase : ConvDesc {
     return bytes;
   }
 
-  void check(bool again = true) {
+  void lay_out() {
     x_steps = channels_last ? turned(groups, channels, source) : plain(groups, channels, source);
     w_steps = all_last ? turned(1, channels, window) : plain(1, channels, window), w_steps.group = outputs * w_steps.first;
     out_steps = all_last ? turned(groups, outputs, out) : plain(groups, outputs, out);
@@ -97,6 +98,10 @@ struct ConvCase : ConvDesc {
       if (channels_last) x_steps = {1, 0, images * source[0] * source[1], {images * source[1], images}};
       if (all_last) w_steps = {1, 0, outputs * taps(), {outputs * window[1], outputs}};
     }
+  }
+
+  void check(bool again = true) {
+    lay_out();
     const std::vector<double> a = (x == DType::u8 ? draw_bytes : draw)(size_t(images * groups * channels * source[0] * source[1]), 1),
                               b = draw(size_t(groups * outputs * channels * taps()), 2);
     std::vector<double> want(size_t(images * groups * outputs * positions()));
@@ -295,6 +300,38 @@ TEST_F(GpuConv, ReadsBytes) {
   ConvCase first{DType::f32, 2, 1, 4, 32, {20, 20}, {8, 8}, {4, 4}};
   first.x = DType::u8;
   first.for_chip(tf32).check();
+}
+
+// Few channels: windows that are and are not as wide as whole strides, padded cells, borders that windows cross, both layouts of every operand, one and many
+// images, and bands that end before their last row.
+TEST_F(GpuConv, KeepsBandsOfImagesInSharedMemory) {
+  for (DType t : types())
+    for (int64_t images : {1, 3, 17}) {
+      const int64_t some = images == 17 ? 3 : images;  // the simulated GPU is slow
+      Cases cases{
+          {t, some, 1, 4, 32, {40, 40}, {8, 8}, {4, 4}},
+          {t, some, 1, 3, 5, {19, 18}, {5, 7}, {3, 2}, {2, 2}},
+          {t, images, 1, 8, 9, {9, 23}, {3, 3}, {1, 1}, {1, 1}},
+          ConvCase{t, images, 1, 4, 16, {16, 12}, {4, 4}, {2, 2}, {0, 2}}.all_channels_last(),
+          ConvCase{t, some, 1, 5, 40, {13, 11}, {2, 4}, {1, 4}}.all_channels_last(),
+          // [channels of the images, images]: gradients of weights. The source's images are its second axis.
+          ConvCase{t, 4, 1, some, 32, {40, 40}, {9, 9}, {1, 1}, {0, 0}, {4, 4}}.by_weights(),
+          ConvCase{t, 3, 1, some, 20, {19, 18}, {10, 8}, {1, 1}, {2, 2}, {2, 2}}.by_weights(),
+          ConvCase{t, 6, 1, images, 8, {11, 9}, {9, 7}}.by_weights().all_channels_last(),
+      };
+      for (ConvCase c : cases) {
+        c.x = DType::u8;
+        c.check(images == 3);
+        EXPECT_EQ(c.note.find("bands") != std::string::npos, t != DType::f32) << c.label();
+      }
+    }
+  // Pictures in 16 bits too, if nothing is padded.
+  for (int64_t outputs : {16, 64}) {
+    ConvCase whole{DType::bf16, 2, 1, 4, outputs, {24, 24}, {4, 8}, {2, 4}, {1, 4}}, padded{DType::bf16, 2, 1, 3, outputs, {24, 24}, {3, 3}, {2, 2}};
+    whole.check(), padded.check();
+    EXPECT_NE(whole.note.find("bands"), std::string::npos) << whole.label();
+    EXPECT_EQ(padded.note.find("bands"), std::string::npos) << padded.label();
+  }
 }
 
 TEST_F(GpuConv, MultipliesInLowerPrecisionOnRequest) {
@@ -511,6 +548,36 @@ TEST_F(ConvPrograms, ContinueWithoutAFailingLibrary) {
   EXPECT_NE(p.dump.find("no cuDNN"), std::string::npos) << p.dump;
 }
 
+// A graph that runs on several devices.
+struct Formula {
+  const Graph& g;
+  std::vector<NodeId> inputs, outputs;
+
+  std::vector<float> run(Backend& backend, const std::vector<std::vector<std::byte>>& data, std::string& dump) const {
+    Executable program(g, inputs, outputs, CompileOptions(backend));
+    dump = program.dump();
+    std::vector<std::pair<std::byte*, int64_t>> memory;
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    auto place = [&](const Type& t) { return memory.emplace_back(backend.allocate(t.bytes()), t.bytes()).first; };
+    for (size_t i = 0; i < data.size(); ++i) {
+      std::byte* there = place(program.input_types()[i]);
+      backend.upload(there, data[i].data(), int64_t(data[i].size()));
+      from.push_back(there);
+    }
+    for (const Type& t : program.output_types()) to.push_back(place(t));
+    program.run(from, to);
+    std::vector<float> all;
+    for (size_t i = 0; i < to.size(); ++i) {
+      std::vector<float> values(size_t(program.output_types()[i].shape.numel()));
+      backend.download(values.data(), to[i], program.output_types()[i].bytes());
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    for (auto [p, size] : memory) backend.release(p, size);
+    return all;
+  }
+};
+
 // Pictures are neither converted nor scaled before their first layer: its kernels read the bytes, for the result and for the weights' gradient.
 TEST_F(ConvPrograms, ReadPicturesAsBytes) {
   for (const DType type : {DType::f32, DType::bf16}) {
@@ -526,33 +593,10 @@ TEST_F(ConvPrograms, ReadPicturesAsBytes) {
     std::vector<std::vector<std::byte>> data = {ConvCase::stored(DType::u8, ConvCase::draw_bytes(3 * 4 * 400, 1)),
                                                 ConvCase::stored(DType::f32, ConvCase::draw(32 * 4 * 64, 2)),
                                                 ConvCase::stored(DType::f32, ConvCase::draw(size_t(g.shape(y).numel()), 3))};
-    const std::vector<NodeId> inputs = {bytes, w, cotangent};
-    auto run = [&](Backend& backend, std::string& dump) {
-      Executable program(g, inputs, outputs, CompileOptions(backend));
-      dump = program.dump();
-      std::vector<std::pair<std::byte*, int64_t>> memory;
-      std::vector<const void*> from;
-      std::vector<void*> to;
-      auto place = [&](const Type& t) { return memory.emplace_back(backend.allocate(t.bytes()), t.bytes()).first; };
-      for (size_t i = 0; i < data.size(); ++i) {
-        std::byte* there = place(program.input_types()[i]);
-        backend.upload(there, data[i].data(), int64_t(data[i].size()));
-        from.push_back(there);
-      }
-      for (const Type& t : program.output_types()) to.push_back(place(t));
-      program.run(from, to);
-      std::vector<float> all;
-      for (size_t i = 0; i < to.size(); ++i) {
-        std::vector<float> values(size_t(program.output_types()[i].shape.numel()));
-        backend.download(values.data(), to[i], program.output_types()[i].bytes());
-        all.insert(all.end(), values.begin(), values.end());
-      }
-      for (auto [p, size] : memory) backend.release(p, size);
-      return all;
-    };
+    const Formula formula{g, {bytes, w, cotangent}, outputs};
     std::string on_gpu, on_cpu;
     CudaBackend backend{CudaOptions()};
-    const std::vector<float> got = run(backend, on_gpu), want = run(default_backend(), on_cpu);
+    const std::vector<float> got = formula.run(backend, data, on_gpu), want = formula.run(default_backend(), data, on_cpu);
     ASSERT_EQ(got.size(), want.size());
     float largest = 0;
     for (float v : want) largest = std::max(largest, std::abs(v));
@@ -564,6 +608,38 @@ TEST_F(ConvPrograms, ReadPicturesAsBytes) {
       ++reads;
     }
     EXPECT_EQ(reads, 2) << on_gpu;
+  }
+}
+
+// Inside a loop convolutions run as outside of it: here of pictures that every step changes, scaled by a number that the body gets from outside.
+TEST_F(ConvPrograms, ReadPicturesAsBytesInLoops) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Graph g;
+    Builder b(g);
+    const Shape picture = {3, 4, 40, 40};
+    const NodeId first = g.input({DType::u8, picture}, "first"), w = g.input({DType::f32, {32, 4, 8, 8}}, "w"), scale = b.full({1, 1, 1, 1}, DType::f32, 0.25);
+    auto body = std::make_shared<ScanBody>();
+    Builder s(body->graph);
+    const NodeId seen = body->graph.input({DType::u8, picture}, "seen");
+    body->constant_in = {body->graph.input(g.type(w), "w"), body->graph.input(g.type(scale), "scale")};
+    const NodeId y = s.conv(s.binary(Op::mul, s.cast(seen, DType::f32), s.expand(body->constant_in[1], picture)), body->constant_in[0], {.stride = {4, 4}});
+    const NodeId positive = s.binary(Op::greater, s.sum(y, std::array<int64_t, 3>{1, 2, 3}), 0.0);
+    body->carry_in = {seen}, body->step_out = {y};
+    body->carry_out = {s.select(s.expand(s.reshape(positive, {3, 1, 1, 1}), picture), s.permute(seen, {0, 1, 3, 2}), s.permute(seen, {0, 1, 2, 3}))};
+    std::vector<NodeId> outputs = scan(g, body, {&first, 1}, {}, std::array<NodeId, 2>{w, scale}, 3).outputs;
+    if (type == DType::bf16) outputs = autocast(g, outputs, type);
+    const std::vector<std::vector<std::byte>> data = {ConvCase::stored(DType::u8, ConvCase::draw_bytes(3 * 4 * 1600, 1)),
+                                                      ConvCase::stored(DType::f32, ConvCase::draw(32 * 4 * 64, 2))};
+    const Formula formula{g, {first, w}, outputs};
+    std::string on_gpu, on_cpu;
+    CudaBackend backend{CudaOptions()};
+    const std::vector<float> got = formula.run(backend, data, on_gpu), want = formula.run(default_backend(), data, on_cpu);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6f * std::abs(want[i])) << i;
+    const std::string loop = on_gpu.substr(on_gpu.find("body of kernel"));
+    EXPECT_NE(loop.find(type == DType::bf16 ? "bands" : "by positions"), loop.npos) << on_gpu;
+    EXPECT_EQ(loop.find("matmul"), loop.npos) << on_gpu;
+    for (const char* converted : {"bf16[3, 4, 40, 40]", "f32[3, 4, 40, 40]"}) EXPECT_EQ(loop.find(converted), loop.npos) << on_gpu;
   }
 }
 
@@ -684,9 +760,10 @@ TEST(ConvPlans, KeepChannelsLastInTheNatureNetwork) {
   int64_t launches[2], arena[2];
   const size_t first = plan("-layout", launches[0], arena[0]), last = plan("", launches[1], arena[1]);
   EXPECT_LE(last, first);
-  EXPECT_LE(launches[1] + 11, launches[0]);
+  EXPECT_LE(launches[1] + 8, launches[0]);
   EXPECT_LT(arena[1], arena[0]);
-  // Images are [N, H, W, C] where convolutions read and write them, except the bytes and the first result, which our own kernels write.
+  // Images are [N, H, W, C] where convolutions read and write them, except the bytes.
+  EXPECT_EQ(net.count("bf16[256, 32, 20, 20]"), 0) << net.dump;
   for (const char* images : {"bf16[256, 20, 20, 32]", "bf16[256, 9, 9, 64]", "bf16[256, 7, 7, 64]"}) EXPECT_GT(net.count(images), 2) << net.dump;
 }
 
@@ -764,6 +841,26 @@ TEST(ConvPlans, ReportDecompositions) {
   EXPECT_TRUE(refusals(b.conv(small, w, {}), {small, w}).empty());
 }
 
+// The body of a loop too: it reads bytes before it is known that no kernel does.
+TEST(ConvPlans, DecomposeConvolutionsOfBytesInLoops) {
+  Graph g;
+  Builder b(g);
+  const Shape clip = {2, 0, 5, 6};  // no channels, so nothing to sum
+  const NodeId first = g.input({DType::u8, clip}, "first"), w = g.input({DType::f32, {3, 0, 2, 2}}, "w");
+  auto body = std::make_shared<ScanBody>();
+  Builder s(body->graph);
+  const NodeId seen = body->graph.input({DType::u8, clip}, "seen");
+  body->constant_in = {body->graph.input(g.type(w), "w")};
+  const NodeId y = s.conv(s.binary(Op::mul, s.cast(seen, DType::f32), 0.5), body->constant_in[0], {});
+  const NodeId positive = s.binary(Op::greater, s.sum(y), 0.0);
+  body->carry_in = {seen}, body->step_out = {y};
+  body->carry_out = {s.select(s.expand(s.reshape(positive, {1, 1, 1, 1}), clip), seen, s.full(clip, DType::u8, 3))};
+  const std::vector<NodeId> outputs = scan(g, body, {&first, 1}, {}, {&w, 1}, 3).outputs;
+  test::PlanBackend backend(chip_for(9, 0));
+  const std::string dump = Executable(g, {first, w}, outputs, CompileOptions(backend)).dump();
+  EXPECT_NE(dump.find("matmul"), dump.npos) << dump;
+}
+
 // Kernels with 32-bit indices are not used for a view that reaches further.
 TEST(ConvPlans, UseWideIndicesForLargeViews) {
   ConvCase c(DType::bf16, 64, 8, 1, 1, {1024, 1024}, {3, 3});
@@ -772,6 +869,14 @@ TEST(ConvPlans, UseWideIndicesForLargeViews) {
   EXPECT_NE(make_conv(c, chip)->note().find("narrow"), std::string::npos);
   c.x_steps.first = int64_t(1) << 26;  // for 64 channels
   EXPECT_EQ(make_conv(c, chip)->note().find("narrow"), std::string::npos);
+  ConvCase forward(DType::bf16, 64, 1, 4, 32, {84, 84}, {8, 8}, {4, 4}), weights(DType::bf16, 4, 1, 64, 32, {84, 84}, {20, 20}, {1, 1}, {0, 0}, {4, 4});
+  weights = weights.by_weights();
+  for (ConvCase* bytes : {&forward, &weights}) {
+    bytes->x = DType::u8, bytes->lay_out();
+    EXPECT_NE(make_conv(*bytes, chip)->note().find("bands"), std::string::npos);
+    (bytes == &forward ? bytes->x_steps.second : bytes->x_steps.first) = int64_t(1) << 29;  // between channels of an image
+    EXPECT_EQ(make_conv(*bytes, chip)->note().find("bands"), std::string::npos);
+  }
 }
 
 class ConvTexts : public test::NvrtcTest {};
@@ -795,6 +900,29 @@ TEST_F(ConvTexts, CompileForEveryChip) {
     }
   }
   compile(jobs, all ? ".full" : "");
+}
+
+// The first layer of the network that sees pictures: no thread needs memory for what its registers do not hold.
+TEST_F(ConvTexts, KeepBandsInRegisters) {
+  std::vector<Job> jobs;
+  for (const Chip& chip : test::all_chips()) {
+    const DType t = chip.bf16() ? DType::bf16 : DType::f16;
+    ConvCase forward{t, 2048, 1, 4, 32, {84, 84}, {8, 8}, {4, 4}}, weights{t, 4, 1, 2048, 32, {84, 84}, {20, 20}, {1, 1}, {0, 0}, {4, 4}};
+    weights.result = DType::f32;
+    for (ConvCase c : Cases{forward, forward.all_channels_last(), weights.by_weights()}) {
+      c.x = DType::u8;
+      c.lay_out();
+      if (c.all_last) c.x_steps = ConvCase::plain(1, c.channels, c.source);
+      if (c.exchanged) c.w_steps = {1, 0, 20 * 20 * 32, {20 * 32, 32}};
+      for (KernelText& text : make_conv(c, chip)->texts()) {
+        EXPECT_NE(text.entry.find("conv_band"), std::string::npos);
+        EXPECT_LE(text.shared, chip.shared_bytes) << text.entry << " on " << chip.target();
+        jobs.push_back({std::move(text), chip.target()});
+      }
+    }
+  }
+  const std::vector<test::Cubin::Use> uses = compile(jobs);
+  for (size_t i = 0; i < uses.size(); ++i) EXPECT_EQ(uses[i].frame, 0) << jobs[i].text.entry << " on " << jobs[i].target;
 }
 
 }  // namespace

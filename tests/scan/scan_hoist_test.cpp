@@ -202,6 +202,29 @@ TEST(Hoisted, FullRankTensorsHaveNoRoomForTime) {
   }
 }
 
+// A number that is a constant outside is one in the body, where it takes part in arithmetic on constants.
+TEST(HoistedLoops, KnowTheNumbersOfTheirConstants) {
+  Graph g;
+  Builder b(g);
+  const Shape shape = {4, 3};
+  const NodeId h = g.input({DType::f32, shape}, "h"), half = b.reshape(b.full({3}, DType::f32, 0.5), {1, 3});
+  auto body = std::make_shared<ScanBody>();
+  Builder s(body->graph);
+  body->carry_in = {body->graph.input({DType::f32, shape}, "h")}, body->constant_in = {body->graph.input(g.type(half), "half")};
+  body->carry_out = {s.unary(Op::sin, s.add(body->carry_in[0], s.mul(s.expand(body->constant_in[0], shape), 4.0)))};
+  const ScanResult r = scan(g, body, {&h, 1}, {}, {&half, 1}, 5);
+  const std::vector<NodeId> roots = hoist_scans(g, r.carry).roots;
+  int loops = 0;
+  for (NodeId id : topological(g, roots))
+    if (g[id].op == Op::scan) {
+      EXPECT_EQ(g[id].in.size(), 1u) << "the carry only";
+      ++loops;
+    }
+  EXPECT_EQ(loops, 1);
+  Random random(3);
+  expect_same(g, r.carry, {{h, draw(g.type(h), random, -1, 1)}}, "with a number");
+}
+
 // A recurrent picture in two groups of channels: what is read from it and what is written to it are convolutions. If `sliced`, a later step needs only some
 // columns of the picture, and the output needs others.
 Loop convolution_loop(bool sliced) {

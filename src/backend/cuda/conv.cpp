@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backend/cuda/conv_band.h"
 #include "backend/cuda/conv_library.h"
 #include "backend/cuda/conv_text.h"
 #include "backend/cuda/make.h"
@@ -21,14 +22,6 @@ constexpr int64_t kBlocks = 264;                  // the number of blocks a prod
 constexpr int64_t kMaxParts = int64_t(16) << 20;  // bytes of partial sums
 constexpr int64_t kMaxElements = int64_t(1) << 31;
 constexpr int64_t kAlignment = 16;
-
-// Bytes are exact in every format of the other factor.
-ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
-  const bool alike = d.x == d.w || d.x == DType::u8;
-  if (alike && d.w == DType::bf16 && chip.bf16()) return ConvUnit::bf16;
-  if (alike && d.w == DType::f16) return ConvUnit::f16;
-  return chip.f32_products != Precision::fp32 && chip.at_least(8, 0) ? ConvUnit::tf32 : ConvUnit::fma;
-}
 
 int64_t padded_to(int64_t n, int64_t unit) { return blocks_of(n, unit) * unit; }
 
@@ -80,7 +73,7 @@ void append_out_steps(Words& words, const ConvDesc& d) {
 
 class ConvKernel final : public NodeKernel {
  public:
-  ConvKernel(const ConvDesc& desc, const Chip& chip) : NodeKernel(chip), d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
+  ConvKernel(const ConvDesc& desc, const Chip& chip) : NodeKernel(chip), d_(desc), chip_(chip), unit_(conv_unit(desc, chip)) {
     // More taps than positions means a gradient with respect to the weights: it sums over the taps.
     gradient_ = d_.taps() > d_.positions();
     const auto fits_32_bits = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
@@ -403,6 +396,14 @@ class ConvKernel final : public NodeKernel {
 
 }  // namespace
 
+// Bytes are exact in every format of the other factor.
+ConvUnit conv_unit(const ConvDesc& d, const Chip& chip) {
+  const bool alike = d.x == d.w || d.x == DType::u8;
+  if (alike && d.w == DType::bf16 && chip.bf16()) return ConvUnit::bf16;
+  if (alike && d.w == DType::f16) return ConvUnit::f16;
+  return chip.f32_products != Precision::fp32 && chip.at_least(8, 0) ? ConvUnit::tf32 : ConvUnit::fma;
+}
+
 Words conv_finish_words(const ConvDesc& d, Place out, Place parts, int64_t count, int64_t images, int64_t padded) {
   const int64_t rows = padded ? d.positions() * padded : images * d.positions();
   Words words = {parts, out, count, d.groups * d.outputs * rows, images};
@@ -412,6 +413,7 @@ Words conv_finish_words(const ConvDesc& d, Place out, Place parts, int64_t count
 }
 
 std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) {
+  if (auto band = make_band_conv(desc, chip)) return band;
   auto own = std::make_unique<ConvKernel>(desc, chip);
   const std::optional<LibraryConv> call = library_conv(desc, chip);
   if (!call || !library_wins(desc, call->conv.result, call->conv.channels_last(), chip)) return own;
@@ -428,11 +430,12 @@ bool has_conv_kernel(const Graph& g, NodeId id) {
   return true;
 }
 
-// Results and gradients of images that the library computes faster with channels last. Gradients of weights follow their operands.
+// Results and gradients of images that the library computes faster with channels last, and what our own kernels read from bytes for it. Gradients of weights
+// follow their operands.
 bool conv_channels_last(const Graph& g, NodeId id, const Chip& chip) {
   if (!chip.cudnn || !has_conv_kernel(g, id)) return false;
   const ConvDesc d = conv_desc(g, id);
-  return d.taps() <= d.positions() && library_wins(d, CudnnConv::Result::y, true, chip);
+  return d.taps() <= d.positions() && (library_wins(d, CudnnConv::Result::y, true, chip) || (d.x == DType::u8 && fits_band_conv(d, chip)));
 }
 
 // Gradients with respect to the weights are small, so any order will do. For other convolutions, our own kernels store neighbours along a row; the library
@@ -443,6 +446,7 @@ bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {
   const ConvDesc d = conv_desc(g, id);
   if (d.taps() > d.positions()) return true;
   using Order = std::vector<int64_t>;
+  if (g[permuted].attrs.ints == Order{0, 2, 3, 1} && fits_band_conv(d, chip)) return true;
   return chip.cudnn && g[permuted].attrs.ints == Order{0, 2, 3, 1} && g[in].op == Op::permute && g[in].attrs.ints == Order{0, 3, 1, 2} &&
          library_wins(d, CudnnConv::Result::y, true, chip);
 }

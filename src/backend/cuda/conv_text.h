@@ -13,6 +13,8 @@ enum class ConvUnit : uint8_t { fma, tf32, bf16, f16 };
 inline int64_t unit_elements(ConvUnit u) { return u == ConvUnit::bf16 || u == ConvUnit::f16 ? 8 : 4; }  // per 16 bytes
 inline DType unit_type(ConvUnit u) { return u == ConvUnit::bf16 ? DType::bf16 : u == ConvUnit::f16 ? DType::f16 : DType::f32; }
 
+ConvUnit conv_unit(const ConvDesc& desc, const Chip& chip);
+
 using ConvSpread = std::array<int64_t, 2>;  // [down, across]
 
 struct ConvTile {
@@ -41,5 +43,25 @@ struct ConvNarrow {
 };
 KernelText conv_narrow_text(DType type, const ConvNarrow& shape, int64_t total);
 KernelText conv_narrow_gradient_text(DType type, const ConvNarrow& shape, int64_t positions_down, int64_t positions_across);
+
+// For few channels in 16-bit products: a block keeps the source of `rows` rows of positions in shared memory. Sizes are those of the forward convolution.
+struct ConvBand {
+  using Axes = std::array<int64_t, 2>;
+  Axes source, out, window, stride, low;
+  int64_t channels = 1, outputs = 1, columns = 8;  // columns: outputs, padded
+  int64_t rows = 1, run = 1, resident = 2;         // run: elements of the source per read; resident: blocks that share a multiprocessor
+  bool bf16 = true, bytes = true;
+
+  int64_t cells() const { return blocks_of(window[1], stride[1]); }          // of a window, across
+  int64_t units() const { return blocks_of(channels * stride[1], 8); }       // 16 bytes each, per cell
+  int64_t steps() const { return (window[0] * cells() * units() + 1) / 2; }  // of the depth
+  int64_t bands() const { return blocks_of(out[0], rows); }
+  int64_t band_bytes() const { return units() * ((rows - 1) * stride[0] + window[0]) * (out[1] + cells() - 1) * 16; }
+  int64_t weight_bytes() const { return columns * (steps() * 16 + 8) * 2; }
+  int64_t factor_bytes() const { return blocks_of(rows * out[1], 16) * 16 * (columns + 8) * 2; }
+};
+KernelText conv_band_text(const ConvBand& band, DType result, int row_tiles, int weight_run, bool together);
+KernelText conv_band_gradient_text(const ConvBand& band, bool together);
+KernelText conv_band_finish_text(const ConvBand& band, DType result);
 
 }  // namespace ridge::cuda

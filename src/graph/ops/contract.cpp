@@ -81,7 +81,7 @@ Types infer_conv(const InferContext& c) {
 // Implicit GEMM: windows are a strided view, and matmul packs any strided view.
 std::vector<NodeId> decompose_conv(Graph& g, NodeId id) {
   Builder b(g);
-  NodeId x = g[id].in[0], w = g[id].in[1];
+  NodeId w = g[id].in[1], x = g.dtype(g[id].in[0]) == DType::u8 ? b.cast(g[id].in[0], g.dtype(w)) : g[id].in[0];
   int spatial = g.shape(x).rank() - 2;
   ConvAttrs a(g[id].attrs, spatial);
   Shape out = g.shape(id), ws = g.shape(w);

@@ -36,13 +36,17 @@ std::optional<Order> moved_axes(const Graph& g, NodeId id) {
 }
 
 // wanted: elementwise nodes whose results convolutions read, directly or through others. may: those that nothing else reads but reductions that do not mind.
+// read: what the wanted ones read.
 struct ImageMaps {
-  std::vector<char> wanted, may;
+  std::vector<char> wanted, may, read;
 };
+
+// Pictures stay as they are; only what is computed from them has its channels last.
+bool reads_pictures(const Graph& g, const Node& conv) { return g.dtype(conv.in[0]) == DType::u8; }
 
 // Gradients of weights read images in both operands.
 ImageMaps image_maps(const Graph& g, std::span<const NodeId> order, std::span<const NodeId> roots, const std::vector<char>& fast) {
-  ImageMaps maps{std::vector<char>(g.size(), 0), std::vector<char>(g.size(), 1)};
+  ImageMaps maps{std::vector<char>(g.size(), 0), std::vector<char>(g.size(), 1), std::vector<char>(g.size(), 0)};
   auto &wanted = maps.wanted, &may = maps.may;
   auto want = [&](NodeId id) {
     while (g[id].op == Op::reshape || g[id].op == Op::permute) id = g[id].in[0];
@@ -54,11 +58,12 @@ ImageMaps image_maps(const Graph& g, std::span<const NodeId> order, std::span<co
     may[*it] = may[*it] && is_image_map(g, *it);
     if (!wanted[*it] && !may[*it] && !moved_axes(g, *it))
       for (NodeId in : n.in) may[in] = 0;
-    if (wanted[*it]) std::ranges::for_each(n.in, want);
+    if (wanted[*it])
+      for (NodeId in : n.in) want(in), maps.read[in] = 1;
     if (n.op != Op::conv || n.type().shape.rank() != 4) continue;
     const Shape &window = g.shape(n.in[1]), &out = n.type().shape;
     const bool gradient = window[2] * window[3] > out[2] * out[3];
-    if (fast[*it] || gradient) want(n.in[0]);
+    if ((fast[*it] || gradient) && !reads_pictures(g, n)) want(n.in[0]);
     if (gradient) want(n.in[1]);
   }
   return maps;
@@ -118,8 +123,9 @@ std::vector<NodeId> keep_channels_last(Graph& g, std::span<const NodeId> roots, 
     }
     if (is_elementwise(n.op))
       if (const NodeId node = repeat(n, in).first) return {node};
+    if (fast[id] && (is_permute(g[in[0]], kFirst) || (reads_pictures(g, n) && maps.read[id])))
+      return {permuted(g, permuted(g, g.add(n.op, in, n.attrs, n.copy), kLast, kSeparateKernel), kFirst)};
     if (in.empty() || !is_permute(g[in[0]], kFirst)) return {};
-    if (fast[id]) return {permuted(g, permuted(g, g.add(n.op, in, n.attrs, n.copy), kLast, kSeparateKernel), kFirst)};
     if (n.op == Op::permute) return {joined(g, n, in[0])};
     if (const auto axes = moved_axes(g, id)) return {g.add(n.op, {g[in[0]].in[0]}, {*axes, {}, nullptr}, n.copy)};
     return {};
