@@ -357,8 +357,8 @@ struct Depth {
 Depth depth_block(const Plan& p, int64_t kb) { return {p.depth_begin(kb), p.depth_begin(kb + 1) - p.depth_begin(kb)}; }
 
 // Packs a tile's rows, for all or part of one K block.
-void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, Depth d, float* dst) {
-  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row, first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
+void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t row, int64_t rows, Depth d, float* dst) {
+  const int64_t first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
   const int type = storage_index(p.a_type);
   if (p.a_by_row && !contiguous(p.a_k, p.k_size)) {
     p.kernels->pack_rows({a, p.a_m.map, p.a_k.map, row, first, rows, p.a_ld, d.size, dst, size});
@@ -397,16 +397,46 @@ int64_t slices(const Plan& p) { return p.depth_blocks * ceil_div(p.depth, kSlice
 int64_t a_pack_units(const Chunk& c) { return !c.pack_a ? 0 : a_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.row_tiles; }
 int64_t b_pack_units(const Chunk& c) { return !c.pack_b ? 0 : b_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.col_tiles; }
 
-// Packs a unit: calls put(tile, K block, depth) for each of its panels or parts of panels.
-template <class Put>
-void pack_unit(const Plan& p, bool in_slices, int64_t unit, int64_t first_tile, int64_t tiles, const Put& put) {
-  if (!in_slices) {
-    for (int64_t kb = 0; kb < p.depth_blocks; ++kb) put(first_tile + unit, kb, depth_block(p, kb));
+// The part of one K block that a unit packs.
+struct Slice {
+  int64_t kb = 0, skip = 0;  // the K block, and what is before the part
+  Depth part{0, 0};
+};
+
+Slice slice_of(const Plan& p, int64_t unit) {
+  const int64_t per_block = ceil_div(p.depth, kSliceRows), kb = unit / per_block, skip = unit % per_block * kSliceRows;
+  const Depth whole = depth_block(p, kb);
+  return {kb, skip, {whole.begin + skip, std::max<int64_t>(0, std::min(kSliceRows, whole.size - skip))}};
+}
+
+void pack_a(const Chunk& c, Worker& worker, const std::byte* a, int64_t batch, int64_t unit) {
+  const Plan& p = c.bound->plan;
+  if (!a_in_slices(p)) {
+    const int64_t tile = c.row_tile + unit, row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row;
+    for (int64_t kb = 0; kb < p.depth_blocks; ++kb) pack_rows_of_a(p, a, row, rows, depth_block(p, kb), shared_a(c, worker, batch, kb, tile));
     return;
   }
-  const int64_t per_block = ceil_div(p.depth, kSliceRows), kb = unit / per_block, skip = unit % per_block * kSliceRows;
-  const Depth whole = depth_block(p, kb), part{whole.begin + skip, std::min(kSliceRows, whole.size - skip)};
-  for (int64_t tile = first_tile; part.size > 0 && tile < first_tile + tiles; ++tile) put(tile, kb, part);
+  const Slice s = slice_of(p, unit);
+  if (s.part.size == 0) return;
+  float* panel = shared_a(c, worker, batch, s.kb, c.row_tile);
+  for (int64_t tile = c.row_tile, row = p.row_begin(tile); tile < c.row_tile + c.row_tiles; ++tile) {
+    const int64_t rows = p.row_begin(tile + 1) - row;
+    pack_rows_of_a(p, a, row, rows, s.part, panel + s.skip * (p.a_by_row ? 1 : rows));
+    row += rows, panel += rows * p.a_ld;
+  }
+}
+
+void pack_b(const Chunk& c, Worker& worker, const std::byte* b, int64_t batch, int64_t unit) {
+  const Plan& p = c.bound->plan;
+  if (!b_in_slices(p)) {
+    for (int64_t kb = 0, tile = c.col_tile + unit; kb < p.depth_blocks; ++kb) pack_cols_of_b(p, b, tile, depth_block(p, kb), shared_b(c, worker, batch, kb, tile));
+    return;
+  }
+  const Slice s = slice_of(p, unit);
+  if (s.part.size == 0) return;
+  const int64_t panel = p.width * depth_block(p, s.kb).size;
+  float* to = shared_b(c, worker, batch, s.kb, c.col_tile);
+  for (int64_t tile = c.col_tile; tile < c.col_tile + c.col_tiles; ++tile, to += panel) pack_cols_of_b(p, b, tile, s.part, to + s.skip * p.tile_width(tile));
 }
 
 void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
@@ -416,18 +446,10 @@ void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t batch = c.batch + unit / (a_units + b_units), i = unit % (a_units + b_units);
     const BatchOffsets at = batch_offsets(p, batch);
-    if (i < b_units) {
-      const std::byte* b = element(worker.at<std::byte>(c.bound->b), p.b_type, at.b);
-      pack_unit(p, b_in_slices(p), i, c.col_tile, c.col_tiles, [&](int64_t tile, int64_t kb, Depth d) {
-        pack_cols_of_b(p, b, tile, d, shared_b(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * p.tile_width(tile));
-      });
-    } else {
-      const std::byte* a = element(worker.at<std::byte>(c.bound->a), p.a_type, at.a);
-      pack_unit(p, a_in_slices(p), i - b_units, c.row_tile, c.row_tiles, [&](int64_t tile, int64_t kb, Depth d) {
-        const int64_t step = p.a_by_row ? 1 : p.row_begin(tile + 1) - p.row_begin(tile);
-        pack_rows_of_a(p, a, tile, d, shared_a(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * step);
-      });
-    }
+    if (i < b_units)
+      pack_b(c, worker, element(worker.at<std::byte>(c.bound->b), p.b_type, at.b), batch, i);
+    else
+      pack_a(c, worker, element(worker.at<std::byte>(c.bound->a), p.a_type, at.a), batch, i - b_units);
   }
 }
 
@@ -476,7 +498,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
       } else {
         tile.a_row = p.a_by_row ? p.a_ld : 1, tile.a_k = p.a_by_row ? 1 : rows;
         tile.a = p.a_feed == Feed::unit ? a_scratch : shared + (row - row0) * p.a_ld;
-        if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, t, {k0, depth}, a_scratch);
+        if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, row, rows, {k0, depth}, a_scratch);
       }
       const TileFn* fn = tile.a_row == 1 ? kernels.packed[rows] : kernels.strided[rows];
       float* const out = p.strip ? strip + (p.depth_blocks > 1 ? row - row0 : 0) * strip_ld : p.narrows ? nullptr : c_base + p.c_m.map(row);

@@ -138,11 +138,15 @@ struct Order {
 };
 constexpr Order kInterleaved;
 
+// Panels are packed some rows at a time, tile by tile: a row's next columns are needed soon, but rows are too many for the hardware to see it.
+constexpr int64_t kAhead = 128;  // columns
+
 // Whole panels of two vectors: rows k and k + 1 interleaved.
 HWY_NOINLINE void interleave_wide(const uint16_t* HWY_RESTRICT src, int64_t k_stride, int64_t pairs, float* HWY_RESTRICT dst) {
   const __m512i low = _mm512_load_si512(kInterleaved.to), high = _mm512_load_si512(kInterleaved.to + 32);
   for (int64_t k = 0; k < pairs; ++k, src += 2 * k_stride, dst += 2 * kLanes) {
     const __m512i even = _mm512_loadu_si512(src), odd = _mm512_loadu_si512(src + k_stride);
+    __builtin_prefetch(src + kAhead), __builtin_prefetch(src + k_stride + kAhead);
     _mm512_storeu_si512(dst, _mm512_permutex2var_epi16(even, low, odd));
     _mm512_storeu_si512(dst + kLanes, _mm512_permutex2var_epi16(even, high, odd));
   }
@@ -157,6 +161,7 @@ HWY_NOINLINE void interleave_narrow(const uint16_t* HWY_RESTRICT src, int64_t k_
     const __m512i even = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src));
     const __m512i odd = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src + k_stride));
     const __m512i both = _mm512_permutex2var_epi16(even, order, odd);
+    __builtin_prefetch(src + kAhead), __builtin_prefetch(src + k_stride + kAhead);
     if (dst + kLanes <= end)  // the overhang into the next row is overwritten
       _mm512_storeu_si512(dst, both);
     else
