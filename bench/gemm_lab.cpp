@@ -258,6 +258,8 @@ int main(int argc, char** argv) {
     if (options["rival"] == "openblas") print(openblas(lab, s), lab.threads());
     if (options["sweep"] == "depth") {
       for (int64_t depth : {128, 192, 256, 384, 512, 768, 1024, 2048}) print(lab.ridge(s, "depth=" + std::to_string(depth), {.depth = depth}), lab.threads());
+    } else if (options["sweep"] == "shared_bytes") {
+      for (int64_t mib : {1, 2, 4, 8, 16, 32}) print(lab.ridge(s, "shared_bytes=" + std::to_string(mib), {.shared_bytes = mib << 20}), lab.threads());
     } else if (options["sweep"] == "read_ns") {
       for (double read : {0.0, 0.01, 0.02, 0.04, 0.08, 0.16}) print(lab.ridge(s, "read_ns=" + std::to_string(read), {.read_ns = read}), lab.threads());
     } else {

@@ -207,6 +207,29 @@ void TilePlanner::choose_direct_stores() {
     direct_store_[size_t(in)] = n;
     streamed_[size_t(x.access)] = streams(n);
   }
+  choose_narrow_stores(last_read);
+}
+
+// A value that is cast to bf16 to be stored is rounded as it is written. If the rounded value has other uses as well, one instruction rounds and stores it.
+void TilePlanner::choose_narrow_stores(int last_read) {
+  narrows_.assign(size_t(nodes()), false), skipped_.assign(size_t(nodes()), false);
+  const auto computed_here = [&](int n) {
+    return node(n).kind == Kind::elementwise && fused_into_[size_t(n)] < 0 && shape(n) == kBlock && !hoisted(n) && in_body(mask_[size_t(n)]) &&
+           needs_.back()[size_t(n)] && !(keeps(n) && computed_[size_t(n)] < phases_ - 1) && direct_store_[size_t(n)] < 0 && n >= last_read;
+  };
+  for (int n = 0; n < nodes(); ++n) {
+    if (!stored_in_body(n) || group_.accesses[size_t(node(n).access)].dtype != DType::bf16 || shape(n) != kBlock || streams(n)) continue;
+    const int cast = node(n).in[0];
+    if (node(cast).op != Op::cast || node(cast).dtype != DType::bf16 || !computed_here(cast) || !unit_stride(node(n).access, kBlock)) continue;
+    const int from = node(cast).in[0];
+    if (node(from).dtype != DType::f32) continue;
+    if (users_[size_t(cast)].size() > 1) {
+      direct_store_[size_t(cast)] = n;
+    } else if (computed_here(from) && node(from).op != Op::cast && node(from).op != Op::random_at && users_[size_t(from)].size() == 1) {
+      direct_store_[size_t(cast)] = direct_store_[size_t(from)] = n;
+      narrows_[size_t(from)] = skipped_[size_t(cast)] = true;
+    }
+  }
 }
 
 // Casts that change nothing share their operand's register.

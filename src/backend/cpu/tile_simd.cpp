@@ -118,7 +118,9 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
   const int64_t n = int64_t(hn::Lanes(d));
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = kArity > 1 ? f.slots + in.b : sa, *sc = kArity > 2 ? f.slots + in.c : sa;
   constexpr bool kA = kPattern & 1, kB = kPattern & 2, kC = kPattern & 4;
-  if (kPattern == 0 && rows > 1 && sd->row == cols * 4 && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4) cols *= rows, rows = 1;
+  const bool narrow = in.narrow != TileNarrow::none;
+  if (kPattern == 0 && rows > 1 && sd->row == cols * (narrow ? 2 : 4) && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4)
+    cols *= rows, rows = 1;
   std::byte *pd = sd->p, *pa = sa->p, *pb = sb->p, *pc = sc->p;
   for (int64_t r = 0; r < rows; ++r, pd += sd->row, pa += sa->row, pb += sb->row, pc += sc->row) {
     float* out = reinterpret_cast<float*>(pd);
@@ -129,6 +131,10 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
       if constexpr (kArity == 2) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i));
       if constexpr (kArity == 3) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i), kC ? vc : load(c + i));
     };
+    if (narrow) {
+      narrow_row(in, reinterpret_cast<uint16_t*>(pd), cols, point);
+      continue;
+    }
     const bool stream = in.stream && is_aligned(out);
     int64_t i = 0;
     if constexpr (is_heavy(op)) {
@@ -181,6 +187,10 @@ void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_
     const float* a = reinterpret_cast<float*>(sa->p + r * sa->row);
     const bool stream = in.stream && is_aligned(out);
     const Divisor quotient(*reinterpret_cast<float*>(sb->p + r * sb->row));
+    if (in.narrow != TileNarrow::none) {
+      narrow_row(in, reinterpret_cast<uint16_t*>(out), cols, [&](int64_t i, auto load) HWY_ATTR { return quotient(load(a + i)); });
+      continue;
+    }
     int64_t i = 0;
     if (stream) {
       for (; i + n <= cols; i += n) hn::Stream(quotient(hn::LoadU(d, a + i)), d, out + i);
