@@ -82,12 +82,18 @@ void TilePlanner::emit_node(int n) {
   const TileNode& x = node(n);
   switch (x.kind) {
     case Kind::literal: value_[size_t(n)] = literal(x); break;
-    case Kind::load: value_[size_t(n)] = direct_[size_t(n)] ? uint32_t(x.access) : emit_load(n); break;
+    case Kind::load:
+      if (fused_into_[size_t(n)] < 0) value_[size_t(n)] = direct_[size_t(n)] ? uint32_t(x.access) : emit_load(n);
+      break;
     case Kind::index:
     case Kind::check:
     case Kind::random: value_[size_t(n)] = emit_index(n); break;
     case Kind::elementwise:
       if (fused_into_[size_t(n)] >= 0 || skipped_[size_t(n)]) break;
+      if (joined_[size_t(n)].function >= 0) {
+        value_[size_t(n)] = emit_joined(n);
+        break;
+      }
       if (int m = fused_operand(n); m >= 0) {
         value_[size_t(n)] = emit_pair(m, n);
         break;
@@ -307,6 +313,18 @@ void TilePlanner::emit_store(int n) {
   plan_->stores.push_back(std::move(store));
 }
 
+uint32_t TilePlanner::emit_joined(int n) {
+  const Joined& j = joined_[size_t(n)];
+  const uint32_t a = j.join & kWide ? uint32_t(j.a) : value(j.a), b = j.join & kTimes ? value(j.b) : 0;
+  const uint32_t stored = j.join & kRoundStore ? uint32_t(node(j.store).access) : 0;
+  const uint32_t d = target(n);
+  emit(handlers_.joined[int(node(j.function).op)], kBlock, d, a, b, stored, nullptr, false);
+  TileInstr& in = list(list_).back();
+  in.join = j.join, in.native = handlers_.native_bf16;
+  finish_narrow(n);
+  return d;
+}
+
 uint32_t TilePlanner::emit_pair(int m, int n) {
   const TileNode &x = node(m), &y = node(n);
   int a = x.in[0], b = x.in[1];
@@ -338,6 +356,7 @@ void TilePlanner::emit_all() {
   value_.assign(size_t(nodes()), kNone);
   choose_kept();
   choose_fused();
+  choose_joined();
   choose_direct_stores();
   list_ = 0;
   for (int n = 0; n < nodes(); ++n)

@@ -78,6 +78,8 @@ class TilePlanner {
   void choose_fused();
   int computed_at(int n) const;
   int fused_operand(int n) const;
+  void choose_joined();
+  bool joins_rounding(int n, int store) const;
   void choose_direct_stores();
   void choose_narrow_stores(int last_read);
   bool streams(int store) const;
@@ -111,6 +113,7 @@ class TilePlanner {
   static int64_t identity(TileReduce op, TileReg reg);
   void emit_store(int n);
   uint32_t emit_pair(int m, int n);
+  uint32_t emit_joined(int n);
   void emit_all();
   void emit_body(int phase);
   void emit_after(int phase);
@@ -147,6 +150,13 @@ class TilePlanner {
   std::vector<char> skipped_;      // such a cast
   std::vector<bool> streamed_;   // by access
   std::vector<int> fused_into_;  // the only user of a node, which computes it in the same pass; -1: none
+  // A function, with what its instruction does in the same pass; by the node whose instruction it is.
+  struct Joined {
+    int function = -1, a = -1, b = -1;
+    uint8_t join = 0;
+    int store = -1;  // of the rounded operand
+  };
+  std::vector<Joined> joined_;
   int final_list_ = 0;
 
   int list_ = 0;

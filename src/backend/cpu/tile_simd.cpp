@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 
 #include "backend/cpu/tile_simd.h"
+#include "backend/cpu/widen_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {
@@ -158,6 +159,62 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
       }
       if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
     }
+  }
+}
+
+// A function of one operand in one pass with what surrounds it; see TileJoin.
+template <Op op, bool kNative>
+HWY_INLINE void run_joined_row(const TileInstr& in, int64_t cols, const std::byte* a, const float* b, uint16_t* stored, std::byte* out) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const bool wide = in.join & kWide, store = in.join & kRoundStore, times = in.join & kTimes, round = in.join & kRoundTimes;
+  const bool narrow = in.narrow != TileNarrow::none, stream = in.stream && is_aligned(reinterpret_cast<const float*>(out));
+  for (int64_t i = 0; i < cols; i += n) {
+    const int64_t live = std::min(n, cols - i);
+    const bool whole = live == n;
+    uint16_t part[hn::MaxLanes(D())] = {};
+    V x;
+    if (wide) {
+      const uint16_t* from = reinterpret_cast<const uint16_t*>(a) + i;
+      if (HWY_UNLIKELY(!whole)) std::memcpy(part, from, size_t(live) * 2), from = part;
+      x = wide::load_bf16(d, from);
+    } else {
+      const float* from = reinterpret_cast<const float*>(a) + i;
+      x = HWY_LIKELY(whole) ? hn::LoadU(d, from) : load_tail(d, from, live);
+    }
+    const auto put = [&](V v, uint16_t* to) HWY_ATTR {
+      if (HWY_LIKELY(whole)) return narrow_bf16<kNative>(v, to);
+      narrow_bf16<kNative>(v, part);
+      std::memcpy(to, part, size_t(live) * 2);
+    };
+    if (store) x = round_bf16(x, kNative), put(x, stored + i);
+    V y = apply<op>(x);
+    if (times) {
+      V z = HWY_LIKELY(whole) ? hn::LoadU(d, b + i) : load_tail(d, b + i, live);
+      y = hn::Mul(y, round ? round_bf16(z, kNative) : z);
+    }
+    if (narrow)
+      put(y, reinterpret_cast<uint16_t*>(out) + i);
+    else if (stream && whole)
+      hn::Stream(y, d, reinterpret_cast<float*>(out) + i);
+    else if (HWY_LIKELY(whole))
+      hn::StoreU(y, d, reinterpret_cast<float*>(out) + i);
+    else
+      store_tail(y, d, reinterpret_cast<float*>(out) + i, live);
+  }
+}
+
+template <Op op>
+void run_joined(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = f.slots + in.c;
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::byte* a = sa->p + r * sa->row;
+    const float* b = in.join & kTimes ? reinterpret_cast<const float*>(sb->p + r * sb->row) : nullptr;
+    uint16_t* stored = in.join & kRoundStore ? reinterpret_cast<uint16_t*>(sc->p + r * sc->row) : nullptr;
+    if (HWY_TARGET == HWY_AVX3 && in.native)
+      run_joined_row<op, HWY_TARGET == HWY_AVX3>(in, cols, a, b, stored, sd->p + r * sd->row);
+    else
+      run_joined_row<op, false>(in, cols, a, b, stored, sd->p + r * sd->row);
   }
 }
 
@@ -402,6 +459,7 @@ void set_op(TileHandlers& t) {
     return;  // casts have their own table
   else {
     set_pattern<op, kArity, 0>(t);
+    if constexpr (kArity == 1 && is_heavy(op)) t.joined[int(op)] = run_joined<op>;
     if constexpr (kArity >= 2) set_pattern<op, kArity, 1>(t), set_pattern<op, kArity, 2>(t);
     if constexpr (kArity == 3) {
       set_pattern<op, kArity, 3>(t), set_pattern<op, kArity, 4>(t), set_pattern<op, kArity, 5>(t), set_pattern<op, kArity, 6>(t);

@@ -77,6 +77,20 @@ HWY_INLINE void narrow_bf16(math::V v, uint16_t* p) {
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(math::DI(), hn::ShiftRight<16>(bf16_bits(v)))), d16, p);
 }
 
+// Rounds to bf16 in f32.
+HWY_INLINE math::V round_bf16(math::V v, bool native) {
+  namespace hn = hwy::HWY_NAMESPACE;
+#if HWY_TARGET == HWY_AVX3
+  if (native && HWY_LIKELY(_mm512_fpclass_ps_mask(v.raw, 0x20) == 0)) {
+    __m256i half;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
+    return math::V{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+  }
+#endif
+  (void)native;
+  return hn::BitCast(math::D(), bf16_bits(v));
+}
+
 // Stores whole vectors as bf16, and the last one without touching what follows.
 template <bool kNative, class Point>
 HWY_INLINE void narrow_row(uint16_t* out, int64_t cols, const Point& point) {
