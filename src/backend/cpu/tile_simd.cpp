@@ -113,6 +113,17 @@ HWY_INLINE V apply(V a, V b, V c) {
   if constexpr (op == Op::clamp) return minimum(maximum(a, b), c);
 }
 
+// Functions that are computed for several vectors together.
+constexpr bool has_together(Op op) { return op == Op::gelu_tanh || op == Op::gelu_tanh_grad; }
+constexpr int kTogether = HWY_TARGET == HWY_AVX3 ? 8 : 4;
+
+template <Op op>
+HWY_INLINE void apply_together(V* x) {
+  using All = math::Together<kTogether>;
+  if constexpr (op == Op::gelu_tanh) All::gelu_tanh(x);
+  if constexpr (op == Op::gelu_tanh_grad) All::gelu_tanh_grad(x);
+}
+
 template <Op op, int kArity, int kPattern>
 void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   const D d;
@@ -138,6 +149,16 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
     }
     const bool stream = in.stream && is_aligned(out);
     int64_t i = 0;
+    if constexpr (has_together(op) && kPattern == 0)
+      if (!stream)
+        for (; i + kTogether * n <= cols; i += kTogether * n) {
+          V x[kTogether];
+#pragma GCC unroll 8
+          for (int v = 0; v < kTogether; ++v) x[v] = hn::LoadU(d, a + i + v * n);
+          apply_together<op>(x);
+#pragma GCC unroll 8
+          for (int v = 0; v < kTogether; ++v) hn::StoreU(x[v], d, out + i + v * n);
+        }
     if constexpr (is_heavy(op)) {
       for (; i < cols; i += n) {
         const int64_t live = cols - i;
@@ -169,7 +190,31 @@ HWY_INLINE void run_joined_row(const TileInstr& in, int64_t cols, const std::byt
   const int64_t n = int64_t(hn::Lanes(d));
   const bool wide = in.join & kWide, store = in.join & kRoundStore, times = in.join & kTimes, round = in.join & kRoundTimes;
   const bool narrow = in.narrow != TileNarrow::none, stream = in.stream && is_aligned(reinterpret_cast<const float*>(out));
-  for (int64_t i = 0; i < cols; i += n) {
+  int64_t i = 0;
+  if constexpr (has_together(op)) {
+    const auto all = [&](const auto& act) HWY_ATTR {
+#pragma GCC unroll 8
+      for (int v = 0; v < kTogether; ++v) act(v, i + v * n);
+    };
+    for (; i + kTogether * n <= cols && !stream; i += kTogether * n) {
+      V x[kTogether];
+      if (wide)
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = wide::load_bf16(d, reinterpret_cast<const uint16_t*>(a) + at); });
+      else
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::LoadU(d, reinterpret_cast<const float*>(a) + at); });
+      if (store) all([&](int v, int64_t at) HWY_ATTR { narrow_bf16<kNative>(x[v], stored + at), x[v] = wide::load_bf16(d, stored + at); });
+      apply_together<op>(x);
+      if (times && round)
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], round_bf16(hn::LoadU(d, b + at), kNative)); });
+      else if (times)
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], hn::LoadU(d, b + at)); });
+      if (narrow)
+        all([&](int v, int64_t at) HWY_ATTR { narrow_bf16<kNative>(x[v], reinterpret_cast<uint16_t*>(out) + at); });
+      else
+        all([&](int v, int64_t at) HWY_ATTR { hn::StoreU(x[v], d, reinterpret_cast<float*>(out) + at); });
+    }
+  }
+  for (; i < cols; i += n) {
     const int64_t live = std::min(n, cols - i);
     const bool whole = live == n;
     uint16_t part[hn::MaxLanes(D())] = {};
