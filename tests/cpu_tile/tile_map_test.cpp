@@ -368,6 +368,17 @@ TEST(TileMap, ActivationsInBf16RunInOnePassWithTheSameBits) {
   }
 }
 
+TEST(TileMap, ASumWithAValueInBf16RunsInOnePassWithTheSameBits) {
+  for (Shape domain : kJoinedDomains)
+    for (bool swapped : {false, true})
+      same_bits_in_passes(domain, {DType::f32, DType::f32}, 1, [&](Build& b, std::vector<int>& seen) {
+        const int x = b.in(), y = b.in();
+        seen = {b.op(Op::cast, b.op(Op::cast, DType::bf16, y))};
+        seen.push_back(swapped ? b.op(Op::add, seen[0], x) : b.op(Op::add, x, seen[0]));
+        b.out(b.op(Op::cast, DType::bf16, seen[1]));
+      });
+}
+
 // An AdamW step as the optimizer writes it: p, m, v, gradient, whether the step is good, then eight scalars (see TileUpdate), then the results.
 TileGroup adamw_group(Shape domain, bool reversed) {
   Build b(Form::map, domain);

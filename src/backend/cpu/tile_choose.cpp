@@ -167,7 +167,7 @@ void TilePlanner::choose_fused() {
 }
 
 // In maps: a function takes an operand that is bf16 in memory as it is stored there, and is multiplied by another value in the same pass. This is what the
-// gradient of an activation is made of.
+// gradient of an activation is made of. A value that passes through bf16 is rounded where it is added or multiplied.
 void TilePlanner::choose_joined() {
   joined_.assign(size_t(nodes()), {});
   if (plan_->form != TilePlan::Form::map) return;
@@ -175,6 +175,24 @@ void TilePlanner::choose_joined() {
   const auto plain = [&](int n) {
     return node(n).kind == Kind::elementwise && node(n).dtype == DType::f32 && shape(n) == kBlock && !hoisted(n) && in_body(mask_[size_t(n)]);
   };
+  // The value before it was rounded to bf16, if n is that value back in f32 and nothing else needs it; -1: it is not.
+  const auto unrounded = [&](int n) {
+    const int cast = node(n).op == Op::cast && aliases(n) ? node(n).in[0] : -1;
+    if (cast < 0 || node(cast).op != Op::cast || node(cast).dtype != DType::bf16 || aliases(cast) || only_user(cast) != n || only_user(n) < 0) return -1;
+    const int from = node(cast).in[0];
+    return node(from).dtype == DType::f32 && shape(from) == kBlock ? from : -1;
+  };
+  const auto take_rounding = [&](int n, int user) { fused_into_[size_t(n)] = fused_into_[size_t(node(n).in[0])] = user; };
+  for (int m = 0; m < nodes(); ++m) {
+    if (!plain(m) || node(m).op != Op::add || fused_into_[size_t(m)] >= 0 || fused_operand(m) >= 0) continue;
+    for (int k : {1, 0}) {
+      const int rounded = node(m).in[size_t(k)], other = node(m).in[size_t(1 - k)];
+      if (rounded == other || shape(other) != kBlock || unrounded(rounded) < 0) continue;
+      joined_[size_t(m)] = {.function = m, .a = other, .b = unrounded(rounded), .join = kTimes | kRoundTimes};
+      take_rounding(rounded, m);
+      break;
+    }
+  }
   for (int m = 0; m < nodes(); ++m) {
     if (!plain(m) || !handlers_.joined[int(node(m).op)] || fused_into_[size_t(m)] >= 0 || fused_operand(m) >= 0) continue;
     const int x = node(m).in[0];
@@ -186,13 +204,7 @@ void TilePlanner::choose_joined() {
       if (other != m && shape(other) == kBlock && node(other).dtype == DType::f32) {
         n = y, j.b = other, j.join |= kTimes;
         fused_into_[size_t(m)] = y;
-        // The other factor may be rounded to bf16 on the way: a cast there and back.
-        if (const int cast = node(other).op == Op::cast && aliases(other) ? node(other).in[0] : -1;
-            cast >= 0 && node(cast).op == Op::cast && node(cast).dtype == DType::bf16 && only_user(cast) == other && only_user(other) == y &&
-            node(node(cast).in[0]).dtype == DType::f32 && shape(node(cast).in[0]) == kBlock && !aliases(cast)) {
-          j.b = node(cast).in[0], j.join |= kRoundTimes;
-          fused_into_[size_t(cast)] = fused_into_[size_t(other)] = y;
-        }
+        if (const int from = unrounded(other); from >= 0) j.b = from, j.join |= kRoundTimes, take_rounding(other, y);
       }
     }
     const int cast = node(x).op == Op::cast && aliases(x) && only_user(x) == m ? node(x).in[0] : -1;

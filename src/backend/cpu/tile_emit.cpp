@@ -318,7 +318,8 @@ uint32_t TilePlanner::emit_joined(int n) {
   const uint32_t a = j.join & kWide ? uint32_t(j.a) : value(j.a), b = j.join & kTimes ? value(j.b) : 0;
   const uint32_t stored = j.join & kRoundStore ? uint32_t(node(j.store).access) : 0;
   const uint32_t d = target(n);
-  emit(handlers_.joined[int(node(j.function).op)], kBlock, d, a, b, stored, nullptr, false);
+  const Op op = node(j.function).op;
+  emit(op == Op::add ? handlers_.add_rounded : handlers_.joined[int(op)], kBlock, d, a, b, stored, nullptr, false);
   TileInstr& in = list(list_).back();
   in.join = j.join, in.native = handlers_.native_bf16;
   finish_narrow(n);

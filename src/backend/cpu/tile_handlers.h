@@ -22,6 +22,7 @@ struct TileHandlers {
   // [op][register type of the operands (of the second one for select)][bit i: operand i has one value per row]
   TileHandler op[kTileOps][kTileRegs][8] = {};
   TileHandler joined[kTileOps] = {};            // functions of f32 that take TileInstr::join into account
+  TileHandler add_rounded = nullptr;            // d = a + b rounded to bf16
   TileHandler cast[kTileRegs][kTileRegs] = {};  // [from][to]
   TileHandler truth[kTileRegs] = {};            // x != 0
   TileHandler round[kDTypes] = {};              // in place, to the precision of a storage type: f16, bf16, u8

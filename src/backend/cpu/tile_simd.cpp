@@ -263,6 +263,35 @@ void run_joined(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t c
   }
 }
 
+template <bool kNative>
+HWY_INLINE void add_rounded_row(const TileInstr& in, int64_t cols, const float* a, const float* b, float* out) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const auto point = [&](int64_t i, auto load) HWY_ATTR { return hn::Add(load(a + i), round_bf16(load(b + i), kNative)); };
+  if (in.narrow != TileNarrow::none) return narrow_row<kNative>(reinterpret_cast<uint16_t*>(out), cols, point);
+  const auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+  int64_t i = 0;
+  if (in.stream && is_aligned(out)) {
+    for (; i + n <= cols; i += n) hn::Stream(point(i, whole), d, out + i);
+  } else {
+    for (; i + n <= cols; i += n) hn::StoreU(point(i, whole), d, out + i);
+  }
+  if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
+}
+
+// A value that passes through bf16 is added to another: a residual connection.
+void add_rounded(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *a = reinterpret_cast<const float*>(sa->p + r * sa->row), *b = reinterpret_cast<const float*>(sb->p + r * sb->row);
+    float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
+    if (HWY_TARGET == HWY_AVX3 && in.native)
+      add_rounded_row<HWY_TARGET == HWY_AVX3>(in, cols, a, b, out);
+    else
+      add_rounded_row<false>(in, cols, a, b, out);
+  }
+}
+
 // Divides by one value with its reciprocal, then corrects with the quotient's remainder. As exact as a division, except for quotients near the limits of the
 // range, at a third of the cost.
 struct Divisor {
@@ -520,6 +549,7 @@ void fill_elementwise(TileHandlers& t) {
   RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
   if (Divisor::kQuick) t.op[int(Op::div)][0][2] = divide_by_row;
+  t.add_rounded = add_rounded;
   t.update = update;
 }
 
