@@ -125,7 +125,10 @@ struct Row {
 class Lab {
  public:
   Lab(int threads, int reps, Types types)
-      : team_({.threads = threads}), reps_(reps), types_(types), pairs_(types.factors == DType::bf16 ? pair_kernels(isa_tier()) : nullptr),
+      : team_({.threads = threads}),
+        reps_(reps),
+        types_(types),
+        pairs_(types.factors == DType::bf16 ? pair_kernels(isa_tier()) : nullptr),
         window_(pairs_ ? *pairs_ : matmul_kernels(isa_tier()), pairs_) {
     team_.reserve_scratch(1 << 16);
   }

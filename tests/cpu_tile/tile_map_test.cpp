@@ -281,7 +281,8 @@ TEST(TileMap, StreamingStoresGiveTheSameBits) {
 // Values that the roundings to bf16 treat differently: numbers of both signs and all sizes, denormal ones, ties, infinities, NaN.
 void fill_for_rounding(Memory& m, uint32_t seed) {
   m.fill(seed, -4, 4);
-  const uint32_t special[] = {0x00000001, 0x80012345, 0x007fffff, 0x3f808000, 0x3f818000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00001, 0x7f800001, 0x80000000};
+  const uint32_t special[] = {0x00000001, 0x80012345, 0x007fffff, 0x3f808000, 0x3f818000, 0x7f7fffff,
+                              0x7f800000, 0xff800000, 0x7fc00001, 0x7f800001, 0x80000000};
   for (int64_t i = 0, k = 0; i < m.size; i += 1 + i % 5, ++k) {
     const uint32_t bits = special[size_t(k) % std::size(special)];
     if (m.dtype == DType::f32)
@@ -315,7 +316,8 @@ void same_bits_in_passes(Shape domain, const std::vector<DType>& inputs, size_t 
       if (std::isnan(one[k].get(i)) && std::isnan(many[k].get(i))) continue;
       const size_t bytes = size_t(size_of(one[k].dtype));
       ASSERT_EQ(std::memcmp(one[k].data() + size_t(i) * bytes, many[k].data() + size_t(i) * bytes, bytes), 0)
-          << "element " << i << " of operand " << k << ": " << one[k].get(i) << " and " << many[k].get(i) << "; in\n" << to_string(joined.g);
+          << "element " << i << " of operand " << k << ": " << one[k].get(i) << " and " << many[k].get(i) << "; in\n"
+          << to_string(joined.g);
     }
   }
 }

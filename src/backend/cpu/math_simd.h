@@ -218,7 +218,8 @@ HWY_INLINE V gelu_tanh_grad(V x) {
   return hn::IfThenZeroElse(hn::Lt(x, set(-10.f)), y);
 }
 
-// The same functions of several vectors, an operation at a time: a core's scheduler holds too few instructions to overlap whole functions, which are long chains.
+// The same functions of several vectors, an operation at a time: a core's scheduler holds too few instructions to overlap whole functions, which are long
+// chains.
 template <int N>
 struct Together {
   template <class F>

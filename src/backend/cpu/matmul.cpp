@@ -429,7 +429,8 @@ void pack_a(const Chunk& c, Worker& worker, const std::byte* a, int64_t batch, i
 void pack_b(const Chunk& c, Worker& worker, const std::byte* b, int64_t batch, int64_t unit) {
   const Plan& p = c.bound->plan;
   if (!b_in_slices(p)) {
-    for (int64_t kb = 0, tile = c.col_tile + unit; kb < p.depth_blocks; ++kb) pack_cols_of_b(p, b, tile, depth_block(p, kb), shared_b(c, worker, batch, kb, tile));
+    for (int64_t kb = 0, tile = c.col_tile + unit; kb < p.depth_blocks; ++kb)
+      pack_cols_of_b(p, b, tile, depth_block(p, kb), shared_b(c, worker, batch, kb, tile));
     return;
   }
   const Slice s = slice_of(p, unit);

@@ -48,7 +48,8 @@ HWY_INLINE void put_sums(const TileArgs& t, __m512 (&sum)[R][N]) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) sum[r][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(v == N - 1 ? last : __mmask16(0xffff), c + r * c_row + v * kLanes), sum[r][v]);
+      for (int v = 0; v < N; ++v)
+        sum[r][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(v == N - 1 ? last : __mmask16(0xffff), c + r * c_row + v * kLanes), sum[r][v]);
   }
   if (uint16_t* out = static_cast<uint16_t*>(t.out)) {
 #pragma GCC unroll 16
@@ -57,8 +58,7 @@ HWY_INLINE void put_sums(const TileArgs& t, __m512 (&sum)[R][N]) {
         _mm512_storeu_si512(out, __m512i(_mm512_cvtne2ps_pbh(sum[r][1], sum[r][0])));
       } else {
 #pragma GCC unroll 4
-        for (int v = 0; v < N; ++v)
-          _mm256_mask_storeu_epi16(out + v * kLanes, v == N - 1 ? last : __mmask16(0xffff), __m256i(_mm512_cvtneps_pbh(sum[r][v])));
+        for (int v = 0; v < N; ++v) _mm256_mask_storeu_epi16(out + v * kLanes, v == N - 1 ? last : __mmask16(0xffff), __m256i(_mm512_cvtneps_pbh(sum[r][v])));
       }
     }
     return;

@@ -210,7 +210,8 @@ void TilePlanner::choose_joined() {
     const int cast = node(x).op == Op::cast && aliases(x) && only_user(x) == m ? node(x).in[0] : -1;
     if (cast >= 0 && node(cast).kind == Kind::load && node(cast).dtype == DType::bf16 && only_user(cast) == x) {
       const int access = node(cast).access;
-      if (!bounded(access) && group_.accesses[size_t(access)].gather < 0 && group_.accesses[size_t(access)].dtype == DType::bf16 && unit_stride(access, kBlock)) {
+      if (!bounded(access) && group_.accesses[size_t(access)].gather < 0 && group_.accesses[size_t(access)].dtype == DType::bf16 &&
+          unit_stride(access, kBlock)) {
         j.a = access, j.join |= kWide;
         fused_into_[size_t(cast)] = fused_into_[size_t(x)] = n;
       }

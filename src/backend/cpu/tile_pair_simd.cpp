@@ -48,7 +48,8 @@ void run_pair(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t col
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = has_operand(op) ? f.slots + in.c : sa;
   constexpr bool kB = kPattern & 1, kC = kPattern & 2;
   const bool narrow = in.narrow != TileNarrow::none;
-  if (kPattern == 0 && rows > 1 && sd->row == cols * (narrow ? 2 : 4) && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4) cols *= rows, rows = 1;
+  if (kPattern == 0 && rows > 1 && sd->row == cols * (narrow ? 2 : 4) && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4)
+    cols *= rows, rows = 1;
   std::byte *pd = sd->p, *pa = sa->p, *pb = sb->p, *pc = sc->p;
   for (int64_t r = 0; r < rows; ++r, pd += sd->row, pa += sa->row, pb += sb->row, pc += sc->row) {
     float* out = reinterpret_cast<float*>(pd);

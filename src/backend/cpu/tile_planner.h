@@ -148,8 +148,8 @@ class TilePlanner {
   std::vector<int> direct_store_;  // the store that a node's instruction does as well, or instead of writing a register
   std::vector<char> narrows_;      // a node's result is written as bf16, so that its cast and the store need no instructions
   std::vector<char> skipped_;      // such a cast
-  std::vector<bool> streamed_;   // by access
-  std::vector<int> fused_into_;  // the only user of a node, which computes it in the same pass; -1: none
+  std::vector<bool> streamed_;     // by access
+  std::vector<int> fused_into_;    // the only user of a node, which computes it in the same pass; -1: none
   // A function, with what its instruction does in the same pass; by the node whose instruction it is.
   struct Joined {
     int function = -1, a = -1, b = -1;
