@@ -183,9 +183,7 @@ void round_native(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t
       uint16_t part[16];
       uint16_t* const to = kStore ? stored + i : part;
       const V v = hn::LoadU(D(), a + i);
-      if (HWY_LIKELY(_mm512_fpclass_ps_mask(v.raw, 0x20) == 0)) {
-        __m256i half;
-        asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
+      if (__m256i half; convert_bf16(v, half)) {
         if (kStore) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
         _mm512_storeu_si512(out + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
       } else {

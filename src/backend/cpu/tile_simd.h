@@ -59,19 +59,25 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToUnsigned<math::D>
   return hn::And(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded), hn::Set(du, 0xffff0000));
 }
 
-// The same with the processor's conversion, which exists on the tiers of has_bf16 only: `kNative`. It takes denormals for zeros, so they are left to the
-// portable code.
+#if HWY_TARGET == HWY_AVX3
+// The processor's conversion, which exists on the tiers of has_bf16 only; false if there are denormals, which it takes for zeros.
+HWY_INLINE bool convert_bf16(math::V v, __m256i& half) {
+  const __m512i bits = _mm512_castps_si512(v.raw);
+  const __mmask16 small =
+      _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f800000));  // by integers, as the mode of the thread may hide denormals from floats
+  if (HWY_UNLIKELY(_mm512_mask_test_epi32_mask(small, bits, _mm512_set1_epi32(0x7fffff)) != 0)) return false;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
+  return true;
+}
+#endif
+
+// The same to 16 bits in memory. `kNative`: by the processor's conversion where it gives the same bits.
 template <bool kNative>
 HWY_INLINE void narrow_bf16(math::V v, uint16_t* p) {
   namespace hn = hwy::HWY_NAMESPACE;
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kNative)
-    if (HWY_LIKELY(_mm512_fpclass_ps_mask(v.raw, 0x20) == 0)) {
-      __m256i half;
-      asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
-      return;
-    }
+    if (__m256i half; convert_bf16(v, half)) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
 #endif
   const hn::Rebind<uint16_t, math::DI> d16;
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(math::DI(), hn::ShiftRight<16>(bf16_bits(v)))), d16, p);
@@ -81,11 +87,8 @@ HWY_INLINE void narrow_bf16(math::V v, uint16_t* p) {
 HWY_INLINE math::V round_bf16(math::V v, bool native) {
   namespace hn = hwy::HWY_NAMESPACE;
 #if HWY_TARGET == HWY_AVX3
-  if (native && HWY_LIKELY(_mm512_fpclass_ps_mask(v.raw, 0x20) == 0)) {
-    __m256i half;
-    asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
-    return math::V{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
-  }
+  if (native)
+    if (__m256i half; convert_bf16(v, half)) return math::V{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
 #endif
   (void)native;
   return hn::BitCast(math::D(), bf16_bits(v));
