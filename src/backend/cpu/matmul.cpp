@@ -511,7 +511,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
         const int64_t width = ends ? last_width : full;
         tile.b = b_panel + j * b_step;
         tile.b_k = p.b_feed == Feed::direct ? p.b_k.map.stride : width;
-        tile.c = out + j * full;
+        tile.c = out ? out + j * full : nullptr;
         tile.out = narrow ? c_row + j * full : nullptr;
         tile.cols = p.strip && !narrow ? width : ends ? last_cols : full;
         if (last && fetch) fetch(bound.epilogue.context, worker, batch, row, rows, col0 + j * full, ends ? last_cols : full);
