@@ -3,6 +3,7 @@
 //   bench_gemm_lab                            the standard shapes
 //   bench_gemm_lab shape=768x384x128-nt,64x64x64 threads=1 reps=15
 //   bench_gemm_lab sweep=depth shape=1024x1024x1024
+//   bench_gemm_lab type=bf16 out=f32          bf16 factors, and the result (bf16 too unless given)
 //   bench_gemm_lab rival=openblas             the same rows from libopenblas, loaded by name
 //
 // Prints one JSON object per line. roof: median over repetitions of speed / mean of the two neighbouring FMA windows; best: fastest repetition / fastest
@@ -22,6 +23,7 @@
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/matmul_kernels.h"
+#include "base/half.h"
 #include "threads/thread_team.h"
 
 namespace ridge::cpu {
@@ -46,9 +48,10 @@ double median(std::vector<double> v) {
 struct FmaWindow {
   const MatmulKernels* kernels;
   std::vector<float> a, b, c;
-  int64_t depth = 64, repeats = 60;
+  int64_t depth = 64;
+  double pair;  // products in a step
 
-  explicit FmaWindow(const MatmulKernels& k) : kernels(&k), a(16 * 64, 1e-3f), b(64 * 64, 1e-3f), c(16 * 64, 0.f) {}
+  FmaWindow(const MatmulKernels& k, bool pairs) : kernels(&k), a(16 * 64, 1e-3f), b(64 * 64, 1e-3f), c(16 * 64, 0.f), pair(pairs ? 2 : 1) {}
 
   static void run(const void* args, int64_t begin, int64_t end, Worker& worker) {
     const auto& w = *static_cast<const FmaWindow*>(args);
@@ -59,7 +62,7 @@ struct FmaWindow {
     t.c = reinterpret_cast<float*>(worker.scratch);
     for (int64_t u = begin; u < end; ++u) k.strided[k.tile_rows][k.tile_vectors](t);
   }
-  double flops_per_unit() const { return 2.0 * double(kernels->tile_rows * kernels->lanes * kernels->tile_vectors) * double(depth * 64); }
+  double flops_per_unit() const { return 2.0 * pair * double(kernels->tile_rows * kernels->lanes * kernels->tile_vectors) * double(depth * 64); }
 };
 
 struct Shape {
@@ -79,9 +82,14 @@ Shape parse_shape(const std::string& text) {
   return s;
 }
 
-MatmulDesc describe(const Shape& s) {
+struct Types {
+  DType factors = DType::f32, result = DType::f32;
+};
+
+MatmulDesc describe(const Shape& s, Types types) {
   const bool ta = s.form == "tn", tb = s.form == "nt";
   MatmulDesc d;
+  d.a_type = d.b_type = types.factors, d.c_type = types.result;
   d.m = {{s.m, ta ? 1 : s.k, 0, s.n}};
   d.n = {{s.n, 0, tb ? s.k : 1, 1}};
   d.k = {{s.k, ta ? s.m : 1, tb ? 1 : s.n, 0}};
@@ -98,10 +106,15 @@ struct Buffer {
   Buffer(const Buffer&) = delete;
 };
 
-void randomize(Buffer& b, int64_t n, uint32_t seed) {
+void randomize(Buffer& b, int64_t n, uint32_t seed, DType type) {
   std::mt19937 rng(seed);
   std::uniform_real_distribution<float> dist(-1, 1);
-  for (int64_t i = 0; i < n; ++i) reinterpret_cast<float*>(b.data)[i] = dist(rng);
+  for (int64_t i = 0; i < n; ++i) {
+    if (type == DType::bf16)
+      reinterpret_cast<uint16_t*>(b.data)[i] = f32_to_bf16(dist(rng));
+    else
+      reinterpret_cast<float*>(b.data)[i] = dist(rng);
+  }
 }
 
 struct Row {
@@ -111,7 +124,14 @@ struct Row {
 
 class Lab {
  public:
-  Lab(int threads, int reps) : team_({.threads = threads}), reps_(reps), window_(matmul_kernels(isa_tier())) { team_.reserve_scratch(1 << 16); }
+  Lab(int threads, int reps, Types types)
+      : team_({.threads = threads}),
+        reps_(reps),
+        types_(types),
+        pairs_(types.factors == DType::bf16 ? pair_kernels(isa_tier()) : nullptr),
+        window_(pairs_ ? *pairs_ : matmul_kernels(isa_tier()), pairs_) {
+    team_.reserve_scratch(1 << 16);
+  }
 
   // GFLOP/s of the ceiling over about 300 µs on all threads.
   double ceiling() {
@@ -156,10 +176,10 @@ class Lab {
   }
 
   Row ridge(const Shape& s, const std::string& variant, const MatmulModel& model) {
-    auto kernel = make_matmul_for(describe(s), isa_tier(), model);
+    auto kernel = make_matmul_for(describe(s, types_), isa_tier(), model);
     team_.reserve_scratch(std::max<int64_t>(kernel->scratch_bytes(), 1 << 16));
     Buffer a(s.m * s.k * 4), b(s.k * s.n * 4), c(s.m * s.n * 4), workspace(kernel->workspace_bytes());
-    randomize(a, s.m * s.k, 1), randomize(b, s.k * s.n, 2);
+    randomize(a, s.m * s.k, 1, types_.factors), randomize(b, s.k * s.n, 2, types_.factors);
     std::byte* bases[] = {a.data, b.data, c.data, workspace.data};
     const Ref refs[] = {{0, 0}, {1, 0}, {2, 0}};
     std::vector<Task> tasks;
@@ -175,6 +195,8 @@ class Lab {
  private:
   ThreadTeam team_;
   int reps_;
+  Types types_;
+  const MatmulKernels* pairs_;
   FmaWindow window_;
 };
 
@@ -190,7 +212,7 @@ Row openblas(Lab& lab, const Shape& s) {
   auto set_threads = reinterpret_cast<void (*)(int)>(dlsym(library, "openblas_set_num_threads"));
   set_threads(lab.threads());
   Buffer a(s.m * s.k * 4), b(s.k * s.n * 4), c(s.m * s.n * 4);
-  randomize(a, s.m * s.k, 1), randomize(b, s.k * s.n, 2);
+  randomize(a, s.m * s.k, 1, DType::f32), randomize(b, s.k * s.n, 2, DType::f32);
   const bool ta = s.form == "tn", tb = s.form == "nt";
   auto f = [](Buffer& x) { return reinterpret_cast<float*>(x.data); };
   return lab.measure(s, "openblas", [&] {
@@ -212,12 +234,12 @@ void print(const Row& r, int threads) {
 
 int main(int argc, char** argv) {
   using namespace ridge::cpu;
-  std::map<std::string, std::string> options = {{"threads", "0"}, {"reps", "21"}, {"rival", ""}, {"sweep", ""}, {"shape", ""}};
+  std::map<std::string, std::string> options = {{"threads", "0"}, {"reps", "21"}, {"rival", ""}, {"sweep", ""}, {"shape", ""}, {"type", "f32"}, {"out", ""}};
   for (int i = 1; i < argc; ++i) {
     std::string text = argv[i];
     const size_t eq = text.find('=');
     if (eq == std::string::npos || !options.contains(text.substr(0, eq))) {
-      std::fprintf(stderr, "%s is not one of threads= reps= rival= sweep= shape=\n", argv[i]);
+      std::fprintf(stderr, "%s is not one of threads= reps= rival= sweep= shape= type= out=\n", argv[i]);
       return 2;
     }
     options[text.substr(0, eq)] = text.substr(eq + 1);
@@ -230,7 +252,8 @@ int main(int argc, char** argv) {
         "128x384x768-tn,128x512x768-tn,512x128x768-tn,"  // dW = X^T dY
         "64x64x64,1x64x64,1x64x64-nt,1x1024x1024,1x1024x1024-nt";
   }
-  Lab lab(std::atoi(options["threads"].c_str()), std::atoi(options["reps"].c_str()));
+  const auto type = [&](const std::string& key) { return options[key] == "bf16" ? ridge::DType::bf16 : ridge::DType::f32; };
+  Lab lab(std::atoi(options["threads"].c_str()), std::atoi(options["reps"].c_str()), {type("type"), type(options["out"].empty() ? "type" : "out")});
   use_cpu_time = lab.threads() == 1;
   std::stringstream list(options["shape"]);
   for (std::string text; std::getline(list, text, ',');) {
@@ -238,6 +261,8 @@ int main(int argc, char** argv) {
     if (options["rival"] == "openblas") print(openblas(lab, s), lab.threads());
     if (options["sweep"] == "depth") {
       for (int64_t depth : {128, 192, 256, 384, 512, 768, 1024, 2048}) print(lab.ridge(s, "depth=" + std::to_string(depth), {.depth = depth}), lab.threads());
+    } else if (options["sweep"] == "shared_bytes") {
+      for (int64_t mib : {1, 2, 4, 8, 16, 32}) print(lab.ridge(s, "shared_bytes=" + std::to_string(mib), {.shared_bytes = mib << 20}), lab.threads());
     } else if (options["sweep"] == "read_ns") {
       for (double read : {0.0, 0.01, 0.02, 0.04, 0.08, 0.16}) print(lab.ridge(s, "read_ns=" + std::to_string(read), {.read_ns = read}), lab.threads());
     } else {

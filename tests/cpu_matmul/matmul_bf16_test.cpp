@@ -50,6 +50,24 @@ TEST(MatmulBf16, EpilogueStoreAndSum) {
     }
 }
 
+// Results are sums in f32 that are rounded once, wherever they are rounded.
+TEST(MatmulBf16, ResultsAreRoundedSums) {
+  for (IsaTier tier : tiers())
+    for (const auto& s : {std::array<int64_t, 3>{29, 47, 64}, {64, 64, 256}, {33, 100, 67}, {70, 75, 531}, {16, 31, 1300}})
+      for (int form = 0; form < 4; ++form) {
+        MatmulDesc d = narrow(plain(s[0], s[1], s[2], form & 1, form & 2));
+        const MatmulModel model{.depth = 200, .tiny_flops = 0};
+        const Case sums(d, 1, model);
+        d.c_type = DType::bf16;
+        const Case rounded(d, 1, model);
+        const auto wide = sums.run(tier), narrow = rounded.run(tier);
+        for (int64_t i = 0; i < s[0] * s[1]; ++i) {
+          const auto got = uint16_t(f32_to_bf16(float(load(narrow, DType::bf16, rounded.c.origin + i))));
+          ASSERT_EQ(got, f32_to_bf16(float(load(wide, DType::f32, sums.c.origin + i)))) << name(tier) << " form " << form << " element " << i;
+        }
+      }
+}
+
 TEST(MatmulBf16, SameBitsForAnyOrderOfUnits) {
   for (IsaTier tier : tiers())
     for (const auto& s : {std::array<int64_t, 3>{100, 150, 90}, {60, 260, 231}, {2, 1500, 70}, {300, 3, 100}, {40, 40, 1001}})

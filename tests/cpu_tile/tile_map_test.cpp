@@ -1,6 +1,10 @@
 // Map groups: every op, every type, every layout, against the scalar evaluator.
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "backend/cpu/tile_program.h"
 #include "tile_harness.h"
 
@@ -276,6 +280,130 @@ TEST(TileMap, StreamingStoresGiveTheSameBits) {
     run(b.g, streamed, Split::thirds);
     EXPECT_EQ(plain[1].bytes, streamed[1].bytes);
   }
+}
+
+// Values that the roundings to bf16 treat differently: numbers of both signs and all sizes, denormal ones, ties, infinities, NaN.
+void fill_for_rounding(Memory& m, uint32_t seed) {
+  m.fill(seed, -4, 4);
+  const uint32_t special[] = {0x00000001, 0x80012345, 0x007fffff, 0x3f808000, 0x3f818000, 0x7f7fffff,
+                              0x7f800000, 0xff800000, 0x7fc00001, 0x7f800001, 0x80000000};
+  for (int64_t i = 0, k = 0; i < m.size; i += 1 + i % 5, ++k) {
+    const uint32_t bits = special[size_t(k) % std::size(special)];
+    if (m.dtype == DType::f32)
+      std::memcpy(&m.at<uint32_t>(i), &bits, 4);
+    else
+      m.at<uint16_t>(i) = uint16_t(bits >> 16);
+  }
+}
+
+// Treats denormals as zeros in arithmetic, as threads do that run a program.
+class FlushDenormals {
+ public:
+#if defined(__x86_64__)
+  explicit FlushDenormals(bool flush) : saved_(_mm_getcsr()) { _mm_setcsr(flush ? saved_ | 0x8040 : saved_); }
+  ~FlushDenormals() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#else
+  explicit FlushDenormals(bool) {}
+#endif
+};
+
+// Compares a group with the same one that also puts out its intermediate values, so that every operation needs a pass of its own.
+template <class Make>
+void same_bits_in_passes(Shape domain, const std::vector<DType>& inputs, size_t instructions, const Make& make) {
+  Build joined(Form::map, domain), passes(Form::map, domain);
+  std::vector<int> seen;
+  make(joined, seen);
+  const int results = joined.g.operands - int(inputs.size());
+  seen.clear();
+  make(passes, seen);
+  for (int value : seen) passes.out(value);
+  EXPECT_EQ(plan_tile_group(joined.g)->phases[0].body.size(), instructions);
+  EXPECT_GT(plan_tile_group(passes.g)->phases[0].body.size(), instructions);
+  std::vector<Memory> one;
+  for (DType t : inputs) one.emplace_back(t, domain.numel()), fill_for_rounding(one.back(), uint32_t(one.size()));
+  std::vector<Memory> many = one;
+  for (int r = 0; r < results; ++r) one.emplace_back(DType::bf16, domain.numel()), many.emplace_back(DType::bf16, domain.numel());
+  for (int value : seen) many.emplace_back(passes.g.nodes[size_t(value)].dtype, domain.numel());
+  for (bool flush : {false, true}) {
+    const FlushDenormals mode(flush);
+    run(joined.g, one), run(passes.g, many);
+    for (size_t k = 0; k < one.size(); ++k) {
+      EXPECT_TRUE(one[k].intact());
+      const size_t bytes = size_t(size_of(one[k].dtype));
+      for (int64_t i = 0; i < one[k].size; ++i) {  // which of two NaN a product passes on is left to the compiler
+        if (std::isnan(one[k].get(i)) && std::isnan(many[k].get(i))) continue;
+        ASSERT_EQ(std::memcmp(one[k].data() + size_t(i) * bytes, many[k].data() + size_t(i) * bytes, bytes), 0)
+            << "element " << i << " of operand " << k << ": " << one[k].get(i) << " and " << many[k].get(i) << "; in\n"
+            << to_string(joined.g);
+      }
+    }
+  }
+}
+
+const Shape kJoinedDomains[] = {Shape{1}, Shape{15}, Shape{16}, Shape{127}, Shape{128}, Shape{300}, Shape{5003}, Shape{7, 31}, Shape{65, 140}};
+
+TEST(TileMap, RoundsToBf16AsItStores) {
+  for (Shape domain : kJoinedDomains) {
+    const auto as_bf16 = [](Build& b, int value) { b.out(b.op(Op::cast, DType::bf16, value)); };
+    same_bits_in_passes(domain, {DType::f32}, 1, [&](Build& b, std::vector<int>& seen) {  // keeps denormals
+      seen = {b.op(Op::abs, b.in())};
+      as_bf16(b, seen[0]);
+    });
+    same_bits_in_passes(domain, {DType::f32, DType::f32, DType::f32}, 1, [&](Build& b, std::vector<int>& seen) {  // a pair
+      const int x = b.in(), y = b.in(), z = b.in();
+      seen = {b.op(Op::add, x, y)};
+      seen.push_back(b.op(Op::mul, seen[0], z));
+      as_bf16(b, seen[1]);
+    });
+    for (Op op : {Op::sub, Op::div, Op::maximum})
+      same_bits_in_passes(domain, {DType::f32, DType::f32}, 1, [&](Build& b, std::vector<int>& seen) {
+        const int x = b.in(), y = b.in();
+        seen = {b.op(op, x, y)};
+        as_bf16(b, seen[0]);
+      });
+    for (Op op : {Op::exp, Op::neg, Op::gelu_tanh})
+      same_bits_in_passes(domain, {DType::f32}, 1, [&](Build& b, std::vector<int>& seen) {
+        seen = {b.op(op, b.in())};
+        as_bf16(b, seen[0]);
+      });
+  }
+}
+
+// An activation between layers in bf16: what goes into it is stored, and what comes out; and its gradient times the incoming gradient.
+TEST(TileMap, ActivationsInBf16RunInOnePassWithTheSameBits) {
+  for (Shape domain : kJoinedDomains) {
+    for (Op op : {Op::gelu_tanh, Op::gelu_erf, Op::tanh, Op::silu})
+      same_bits_in_passes(domain, {DType::f32, DType::f32}, 2, [&](Build& b, std::vector<int>& seen) {
+        const int x = b.in(), y = b.in(), sum = b.op(Op::add, x, y), rounded = b.op(Op::cast, DType::bf16, sum);
+        b.out(rounded);
+        seen = {b.op(Op::cast, rounded)};
+        seen.push_back(b.op(op, seen[0]));
+        b.out(b.op(Op::cast, DType::bf16, seen[1]));
+      });
+    for (Op op : {Op::gelu_tanh_grad, Op::gelu_erf_grad, Op::silu_grad})
+      for (bool swapped : {false, true})
+        same_bits_in_passes(domain, {DType::f32, DType::bf16}, 1, [&](Build& b, std::vector<int>& seen) {
+          const int incoming = b.in(), before = b.in(DType::bf16);
+          seen = {b.op(Op::cast, b.op(Op::cast, DType::bf16, incoming)), b.op(Op::cast, before)};
+          seen.push_back(b.op(op, seen[1]));
+          seen.push_back(swapped ? b.op(Op::mul, seen[0], seen[2]) : b.op(Op::mul, seen[2], seen[0]));
+          b.out(b.op(Op::cast, DType::bf16, seen[3]));
+        });
+  }
+}
+
+TEST(TileMap, ASumWithAValueInBf16RunsInOnePassWithTheSameBits) {
+  for (Shape domain : kJoinedDomains)
+    for (bool swapped : {false, true})
+      same_bits_in_passes(domain, {DType::f32, DType::f32}, 1, [&](Build& b, std::vector<int>& seen) {
+        const int x = b.in(), y = b.in();
+        seen = {b.op(Op::cast, b.op(Op::cast, DType::bf16, y))};
+        seen.push_back(swapped ? b.op(Op::add, seen[0], x) : b.op(Op::add, x, seen[0]));
+        b.out(b.op(Op::cast, DType::bf16, seen[1]));
+      });
 }
 
 // An AdamW step as the optimizer writes it: p, m, v, gradient, whether the step is good, then eight scalars (see TileUpdate), then the results.

@@ -154,8 +154,8 @@ TEST(TileMath, MaximumAndMinimumKeepNan) {
 
 // A value does not depend on its element's position in a vector.
 TEST(TileMath, TailsGiveTheSameBits) {
-  for (Op op : {Op::exp, Op::log1p, Op::tanh, Op::sin, Op::gelu_tanh, Op::erf, Op::sqrt, Op::relu}) {
-    for (size_t n : {1, 5, 15, 17, 31, 63}) {
+  for (Op op : {Op::exp, Op::log1p, Op::tanh, Op::sin, Op::gelu_tanh, Op::gelu_tanh_grad, Op::erf, Op::sqrt, Op::relu}) {
+    for (size_t n : {1, 5, 15, 17, 31, 63, 128, 300}) {
       std::vector<float> all(n);
       for (size_t i = 0; i < n; ++i) all[i] = 0.37f * float(i) - 2.1f;
       auto whole = values_of(op, all);

@@ -309,5 +309,36 @@ TEST(TileEpilogue, ReadsSumsAndStoresBlocks) {
   }
 }
 
+// Behind a product in bf16, an activation needs one pass: it rounds the sums, stores them, and stores its own result.
+TEST(TileEpilogue, AnActivationInBf16IsOnePass) {
+  const int64_t rows = 29, cols = 147;
+  Build b(Form::map, {1, rows, cols});
+  int acc = b.push({});
+  b.g.nodes[size_t(acc)].access = b.access(-1, DType::f32, {0, cols, 1});
+  b.g.accumulator = b.g.nodes[size_t(acc)].access;
+  const int before = b.op(Op::cast, DType::bf16, acc);
+  b.store(before, {0, cols, 1});
+  b.store(b.op(Op::cast, DType::bf16, b.op(Op::gelu_tanh, b.op(Op::cast, before))), {0, cols, 1});
+  EXPECT_EQ(plan_tile_group(b.g, true)->phases[0].body.size(), 1u);
+  Memory stored(DType::bf16, rows * cols), out(DType::bf16, rows * cols), sums(DType::f32, rows * cols);
+  sums.fill(5);
+  auto epilogue = make_tile_epilogue(b.g);
+  std::byte* bases[] = {stored.data(), out.data()};
+  std::vector<std::byte> scratch(size_t(epilogue->scratch_bytes()) + 64);
+  Fault fault;
+  Worker worker;
+  worker.bases = bases, worker.fault = &fault;
+  worker.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
+  const Ref refs[] = {{0, 0}, {1, 0}};
+  MatmulEpilogue e = epilogue->bind(refs);
+  for (int64_t r = 0; r < rows; r += 14) e.run(e.context, worker, 0, r, std::min<int64_t>(14, rows - r), 0, cols, &sums.at<float>(r * cols), cols);
+  EXPECT_TRUE(stored.intact() && out.intact());
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    ASSERT_EQ(stored.at<uint16_t>(i), f32_to_bf16(sums.at<float>(i))) << i;
+    const double want = scalar_op(Op::gelu_tanh, DType::f32, stored.get(i), 0, 0);
+    ASSERT_NEAR(out.get(i), want, 0x1p-8 * (1 + std::fabs(want))) << i;
+  }
+}
+
 }  // namespace
 }  // namespace ridge::cpu::tile_test

@@ -218,6 +218,67 @@ HWY_INLINE V gelu_tanh_grad(V x) {
   return hn::IfThenZeroElse(hn::Lt(x, set(-10.f)), y);
 }
 
+// The same functions of several vectors, an operation at a time: a core's scheduler holds too few instructions to overlap whole functions, which are long
+// chains.
+template <int N>
+struct Together {
+  template <class F>
+  static HWY_INLINE void each(const F& f) {
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) f(i);
+  }
+  // f = 2^z of gelu_power from z, which it overwrites.
+  static HWY_INLINE void power(V* z, V* f) {
+    V n[N];
+    each([&](int i) HWY_ATTR { n[i] = hn::Round(z[i]); });
+    each([&](int i) HWY_ATTR { z[i] = hn::Sub(z[i], n[i]); });
+    each([&](int i) HWY_ATTR { f[i] = hn::MulAdd(set(0.00015353244873f), z[i], set(0.0013399000979f)); });
+    for (float c : {0.0096184386334f, 0.05550332171f, 0.24022647897f, 0.69314720298f}) each([&](int i) HWY_ATTR { f[i] = hn::MulAdd(f[i], z[i], set(c)); });
+    each([&](int i) HWY_ATTR { f[i] = hn::MulAdd(z[i], f[i], set(1.f)); });
+    each([&](int i) HWY_ATTR { f[i] = scale(f[i], n[i]); });
+  }
+  // x / y as divide_approx; y is overwritten.
+  static HWY_INLINE void divide(V* x, V* y) {
+#if HWY_TARGET == HWY_AVX3
+    V r[N];
+    each([&](int i) HWY_ATTR { r[i] = V{_mm512_rcp14_ps(y[i].raw)}; });
+    each([&](int i) HWY_ATTR { y[i] = hn::NegMulAdd(y[i], r[i], set(1.f)); });
+    each([&](int i) HWY_ATTR { y[i] = hn::MulAdd(y[i], r[i], r[i]); });
+    each([&](int i) HWY_ATTR { x[i] = hn::Mul(x[i], y[i]); });
+#else
+    each([&](int i) HWY_ATTR { x[i] = hn::Div(x[i], y[i]); });
+#endif
+  }
+  static HWY_INLINE void gelu_tanh(V* x) {
+    V c[N], t[N];
+    each([&](int i) HWY_ATTR { x[i] = at_least(set(-10.f), x[i]); });
+    each([&](int i) HWY_ATTR { c[i] = at_most(set(10.f), x[i]); });
+    each([&](int i) HWY_ATTR { t[i] = hn::Mul(c[i], c[i]); });
+    each([&](int i) HWY_ATTR { t[i] = hn::MulAdd(t[i], set(-0.10294323958f), set(-2.30220819814f)); });
+    each([&](int i) HWY_ATTR { c[i] = hn::Mul(c[i], t[i]); });
+    power(c, t);
+    each([&](int i) HWY_ATTR { t[i] = hn::Add(set(1.f), t[i]); });
+    divide(x, t);
+  }
+  static HWY_INLINE void gelu_tanh_grad(V* x) {
+    V c[N], t[N], s[N];
+    each([&](int i) HWY_ATTR { c[i] = at_most(set(10.f), at_least(set(-10.f), x[i])); });
+    each([&](int i) HWY_ATTR { t[i] = hn::Mul(c[i], c[i]); });
+    each([&](int i) HWY_ATTR { s[i] = hn::Mul(c[i], hn::MulAdd(t[i], set(3 * 0.07135481283f), set(1.59576912161f))); });
+    each([&](int i) HWY_ATTR { t[i] = hn::MulAdd(t[i], set(-0.10294323958f), set(-2.30220819814f)); });
+    each([&](int i) HWY_ATTR { c[i] = hn::Mul(c[i], t[i]); });
+    power(c, t);
+    each([&](int i) HWY_ATTR { c[i] = hn::Add(set(1.f), t[i]); });
+    V one[N];
+    each([&](int i) HWY_ATTR { one[i] = set(1.f); });
+    divide(one, c);
+    each([&](int i) HWY_ATTR { s[i] = hn::Mul(s[i], one[i]); });
+    each([&](int i) HWY_ATTR { t[i] = hn::Mul(t[i], one[i]); });
+    each([&](int i) HWY_ATTR { s[i] = hn::MulAdd(s[i], t[i], one[i]); });
+    each([&](int i) HWY_ATTR { x[i] = hn::IfThenZeroElse(hn::Lt(x[i], set(-10.f)), s[i]); });
+  }
+};
+
 // sigmoid(x) and 1 - sigmoid(x), both without cancellation (the second is 0 where the first is)
 struct Logistic {
   V s, rest;

@@ -89,6 +89,7 @@ struct Plan {
   bool a_by_row = false;  // A's panels are rows with contiguous k, else [k][rows]
   int64_t a_ld = 0;       // length of a row of A in a panel of one K block, in elements
   bool strip = false;     // sums pass through scratch: conversion, scatter or epilogue
+  bool narrows = false;   // tiles write bf16 to C; with several K blocks, sums pass through scratch before the last
   int64_t epilogue_scratch = 0;
   // Byte offsets in scratch and workspace.
   int64_t scratch_a = 0, scratch_b = 0, scratch_strip = 0, scratch_end = 0;
@@ -225,7 +226,9 @@ void plan_tiles(Plan& p) {
   const int64_t longest = kernels.depth ? std::min(kernels.depth, p.model.depth) : p.model.depth;
   p.depth_blocks = std::max<int64_t>(1, ceil_div(grains, std::max<int64_t>(1, longest / grain)));
   p.depth = std::min(p.k, ceil_div(grains, p.depth_blocks) * grain);
-  p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
+  const bool c_plain = !p.epilogue && contiguous(p.c_n, p.n) && p.c_m.map.regular();
+  p.narrows = c_plain && p.c_type == DType::bf16 && kernels.writes_bf16;
+  p.strip = !c_plain || (p.c_type != DType::f32 && !(p.narrows && p.depth_blocks == 1));
 
   // Rows of A with contiguous K are rows of pairs if each row starts with a whole pair.
   const bool a_of_pairs = p.per_k == 2 && contiguous(p.a_k, p.k_size) && p.k_size % 2 == 0 && p.a_m.map.stride % 2 == 0;
@@ -354,8 +357,8 @@ struct Depth {
 Depth depth_block(const Plan& p, int64_t kb) { return {p.depth_begin(kb), p.depth_begin(kb + 1) - p.depth_begin(kb)}; }
 
 // Packs a tile's rows, for all or part of one K block.
-void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, Depth d, float* dst) {
-  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row, first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
+void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t row, int64_t rows, Depth d, float* dst) {
+  const int64_t first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
   const int type = storage_index(p.a_type);
   if (p.a_by_row && !contiguous(p.a_k, p.k_size)) {
     p.kernels->pack_rows({a, p.a_m.map, p.a_k.map, row, first, rows, p.a_ld, d.size, dst, size});
@@ -394,16 +397,47 @@ int64_t slices(const Plan& p) { return p.depth_blocks * ceil_div(p.depth, kSlice
 int64_t a_pack_units(const Chunk& c) { return !c.pack_a ? 0 : a_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.row_tiles; }
 int64_t b_pack_units(const Chunk& c) { return !c.pack_b ? 0 : b_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.col_tiles; }
 
-// Packs a unit: calls put(tile, K block, depth) for each of its panels or parts of panels.
-template <class Put>
-void pack_unit(const Plan& p, bool in_slices, int64_t unit, int64_t first_tile, int64_t tiles, const Put& put) {
-  if (!in_slices) {
-    for (int64_t kb = 0; kb < p.depth_blocks; ++kb) put(first_tile + unit, kb, depth_block(p, kb));
+// The part of one K block that a unit packs.
+struct Slice {
+  int64_t kb = 0, skip = 0;  // the K block, and what is before the part
+  Depth part{0, 0};
+};
+
+Slice slice_of(const Plan& p, int64_t unit) {
+  const int64_t per_block = ceil_div(p.depth, kSliceRows), kb = unit / per_block, skip = unit % per_block * kSliceRows;
+  const Depth whole = depth_block(p, kb);
+  return {kb, skip, {whole.begin + skip, std::max<int64_t>(0, std::min(kSliceRows, whole.size - skip))}};
+}
+
+void pack_a(const Chunk& c, Worker& worker, const std::byte* a, int64_t batch, int64_t unit) {
+  const Plan& p = c.bound->plan;
+  if (!a_in_slices(p)) {
+    const int64_t tile = c.row_tile + unit, row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row;
+    for (int64_t kb = 0; kb < p.depth_blocks; ++kb) pack_rows_of_a(p, a, row, rows, depth_block(p, kb), shared_a(c, worker, batch, kb, tile));
     return;
   }
-  const int64_t per_block = ceil_div(p.depth, kSliceRows), kb = unit / per_block, skip = unit % per_block * kSliceRows;
-  const Depth whole = depth_block(p, kb), part{whole.begin + skip, std::min(kSliceRows, whole.size - skip)};
-  for (int64_t tile = first_tile; part.size > 0 && tile < first_tile + tiles; ++tile) put(tile, kb, part);
+  const Slice s = slice_of(p, unit);
+  if (s.part.size == 0) return;
+  float* panel = shared_a(c, worker, batch, s.kb, c.row_tile);
+  for (int64_t tile = c.row_tile, row = p.row_begin(tile); tile < c.row_tile + c.row_tiles; ++tile) {
+    const int64_t rows = p.row_begin(tile + 1) - row;
+    pack_rows_of_a(p, a, row, rows, s.part, panel + s.skip * (p.a_by_row ? 1 : rows));
+    row += rows, panel += rows * p.a_ld;
+  }
+}
+
+void pack_b(const Chunk& c, Worker& worker, const std::byte* b, int64_t batch, int64_t unit) {
+  const Plan& p = c.bound->plan;
+  if (!b_in_slices(p)) {
+    for (int64_t kb = 0, tile = c.col_tile + unit; kb < p.depth_blocks; ++kb)
+      pack_cols_of_b(p, b, tile, depth_block(p, kb), shared_b(c, worker, batch, kb, tile));
+    return;
+  }
+  const Slice s = slice_of(p, unit);
+  if (s.part.size == 0) return;
+  const int64_t panel = p.width * depth_block(p, s.kb).size;
+  float* to = shared_b(c, worker, batch, s.kb, c.col_tile);
+  for (int64_t tile = c.col_tile; tile < c.col_tile + c.col_tiles; ++tile, to += panel) pack_cols_of_b(p, b, tile, s.part, to + s.skip * p.tile_width(tile));
 }
 
 void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
@@ -413,18 +447,10 @@ void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t batch = c.batch + unit / (a_units + b_units), i = unit % (a_units + b_units);
     const BatchOffsets at = batch_offsets(p, batch);
-    if (i < b_units) {
-      const std::byte* b = element(worker.at<std::byte>(c.bound->b), p.b_type, at.b);
-      pack_unit(p, b_in_slices(p), i, c.col_tile, c.col_tiles, [&](int64_t tile, int64_t kb, Depth d) {
-        pack_cols_of_b(p, b, tile, d, shared_b(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * p.tile_width(tile));
-      });
-    } else {
-      const std::byte* a = element(worker.at<std::byte>(c.bound->a), p.a_type, at.a);
-      pack_unit(p, a_in_slices(p), i - b_units, c.row_tile, c.row_tiles, [&](int64_t tile, int64_t kb, Depth d) {
-        const int64_t step = p.a_by_row ? 1 : p.row_begin(tile + 1) - p.row_begin(tile);
-        pack_rows_of_a(p, a, tile, d, shared_a(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * step);
-      });
-    }
+    if (i < b_units)
+      pack_b(c, worker, element(worker.at<std::byte>(c.bound->b), p.b_type, at.b), batch, i);
+    else
+      pack_a(c, worker, element(worker.at<std::byte>(c.bound->a), p.a_type, at.a), batch, i - b_units);
   }
 }
 
@@ -446,44 +472,52 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
   const int64_t strip_ld = (j1 - j0) * p.width;
   constexpr int64_t kFetchDepth = 64;  // shorter sums finish before memory responds
   const auto fetch = p.swapped || p.depth < kFetchDepth ? nullptr : bound.epilogue.fetch;
-  float* const c_base = p.strip ? nullptr : worker.at<float>(bound.c) + at.c + col0;
+  float* const c_base = p.strip || p.narrows ? nullptr : worker.at<float>(bound.c) + at.c + col0;
 
+  const int64_t full = p.width, last_width = p.tile_width(j1 - 1), last_cols = p.tile_cols(j1 - 1), last_vectors = last_width / kernels.lanes;
   for (int64_t kb = 0; kb < p.depth_blocks; ++kb) {
     const int64_t k0 = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k0;
     const bool last = kb + 1 == p.depth_blocks;
     if (p.b_feed == Feed::unit)
-      for (int64_t j = j0; j < j1; ++j) pack_cols_of_b(p, b, j, {k0, depth}, b_scratch + (j - j0) * p.width * depth);
-    for (int64_t t = t0; t < t1; ++t) {
-      const int64_t row = p.row_begin(t), rows = p.row_begin(t + 1) - row;
-      TileArgs tile;
-      tile.k = depth, tile.rows = rows;
-      tile.add = kb > 0 || (p.accumulate && !p.strip);
+      for (int64_t j = j0; j < j1; ++j) pack_cols_of_b(p, b, j, {k0, depth}, b_scratch + (j - j0) * full * depth);
+    TileArgs tile;
+    tile.k = depth;
+    tile.add = kb > 0 || (p.accumulate && !p.strip);
+    tile.c_row = p.strip ? strip_ld : p.c_m.map.stride;
+    const float* const shared = p.a_feed == Feed::shared ? shared_a(c, worker, batch, kb, t0) : nullptr;
+    const float* b_panel = b_scratch;
+    if (p.b_feed == Feed::direct) b_panel = reinterpret_cast<const float*>(b) + col0 + k0 * p.b_k.map.stride;
+    if (p.b_feed == Feed::shared) b_panel = shared_b(c, worker, batch, kb, j0);
+    const int64_t b_step = p.b_feed == Feed::direct ? full : full * depth;
+    for (int64_t t = t0, row = row0, next; t < t1; ++t, row = next) {
+      next = p.row_begin(t + 1);
+      const int64_t rows = next - row;
+      tile.rows = rows;
       if (p.a_feed == Feed::direct) {
         tile.a_row = p.a_m.map.stride / p.per_k, tile.a_k = p.per_k == 2 ? 1 : p.a_k.map.stride;
         tile.a = reinterpret_cast<const float*>(a) + row * tile.a_row + k0 * tile.a_k;
       } else {
         tile.a_row = p.a_by_row ? p.a_ld : 1, tile.a_k = p.a_by_row ? 1 : rows;
-        tile.a = p.a_feed == Feed::unit ? a_scratch : shared_a(c, worker, batch, kb, t);
-        if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, t, {k0, depth}, a_scratch);
+        tile.a = p.a_feed == Feed::unit ? a_scratch : shared + (row - row0) * p.a_ld;
+        if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, row, rows, {k0, depth}, a_scratch);
       }
       const TileFn* fn = tile.a_row == 1 ? kernels.packed[rows] : kernels.strided[rows];
-      float* out = p.strip ? strip + (p.depth_blocks > 1 ? row - row0 : 0) * strip_ld : c_base + p.c_m.map(row);
-      tile.c_row = p.strip ? strip_ld : p.c_m.map.stride;
-      for (int64_t j = j0; j < j1; ++j) {
-        const int64_t width = p.tile_width(j);
-        if (p.b_feed == Feed::direct) {
-          tile.b_k = p.b_k.map.stride;
-          tile.b = reinterpret_cast<const float*>(b) + j * p.width + k0 * tile.b_k;
-        } else {
-          tile.b_k = width;
-          tile.b = p.b_feed == Feed::unit ? b_scratch + (j - j0) * p.width * depth : shared_b(c, worker, batch, kb, j);
-        }
-        tile.c = out + (j - j0) * p.width;
-        tile.cols = p.strip ? width : p.tile_cols(j);
-        if (last && fetch) fetch(bound.epilogue.context, worker, batch, row, rows, j * p.width, p.tile_cols(j));
-        fn[width / kernels.lanes](tile);
+      float* const out = p.strip ? strip + (p.depth_blocks > 1 ? row - row0 : 0) * strip_ld : p.narrows ? nullptr : c_base + p.c_m.map(row);
+      const bool narrow = last && p.narrows;
+      uint16_t* const c_row = narrow ? worker.at<uint16_t>(bound.c) + at.c + p.c_m.map(row) + col0 : nullptr;
+      tile.out_row = p.c_m.map.stride;
+      for (int64_t j = 0; j < j1 - j0; ++j) {
+        const bool ends = j0 + j + 1 == j1;
+        const int64_t width = ends ? last_width : full;
+        tile.b = b_panel + j * b_step;
+        tile.b_k = p.b_feed == Feed::direct ? p.b_k.map.stride : width;
+        tile.c = out ? out + j * full : nullptr;
+        tile.out = narrow ? c_row + j * full : nullptr;
+        tile.cols = p.strip && !narrow ? width : ends ? last_cols : full;
+        if (last && fetch) fetch(bound.epilogue.context, worker, batch, row, rows, col0 + j * full, ends ? last_cols : full);
+        fn[ends ? last_vectors : kernels.tile_vectors](tile);
       }
-      if (last && p.strip) finish(bound, worker, batch, at.c, row, rows, col0, cols, out, strip_ld);
+      if (last && p.strip && !narrow) finish(bound, worker, batch, at.c, row, rows, col0, cols, out, strip_ld);
     }
   }
 }

@@ -178,6 +178,7 @@ namespace {
 template <class Units>
 MatmulKernels units_table() {
   MatmulKernels made = *pair_kernels(IsaTier::avx512bf16);
+  made.writes_bf16 = false;
   made.tile_rows = made.narrow_rows = 2 * kUnitRows, made.tile_vectors = 2;
   made.flops_per_cycle = 512;
   made.depth = 256;

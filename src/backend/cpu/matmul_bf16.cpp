@@ -21,6 +21,59 @@ HWY_INLINE __m512bh broadcast_pair(const float* p) {
 }
 HWY_INLINE __m512bh load_pairs(const float* p) { return __m512bh(_mm512_loadu_si512(p)); }
 
+// Adds kSteps products to the sums. Three rows share a pointer of `a`.
+template <int R, int N, bool kPacked, int kSteps>
+HWY_INLINE void add_pairs(const float* const* a, int64_t a_row, int64_t a_k, const float* b, int64_t b_k, __m512 (&sum)[R][N]) {
+#pragma GCC unroll 4
+  for (int u = 0; u < kSteps; ++u, b += b_k) {
+    __m512bh bv[N];
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) bv[v] = load_pairs(b + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const __m512bh av = broadcast_pair(kPacked ? a[0] + u * a_k + r : a[r / 3] + (r % 3) * a_row + u);
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], av, bv[v]);
+    }
+  }
+}
+
+// Writes a tile's sums: f32, added to what is there if `add`, or bf16. `last`: the live columns of the last vector.
+template <int R, int N, bool kWhole>
+HWY_INLINE void put_sums(const TileArgs& t, __m512 (&sum)[R][N]) {
+  const __mmask16 last = kWhole ? __mmask16(0xffff) : __mmask16((1u << (t.cols - (N - 1) * kLanes)) - 1);
+  float* c = t.c;
+  const int64_t c_row = t.c_row, out_row = t.out_row;
+  if (t.add) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v)
+        sum[r][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(v == N - 1 ? last : __mmask16(0xffff), c + r * c_row + v * kLanes), sum[r][v]);
+  }
+  if (uint16_t* out = static_cast<uint16_t*>(t.out)) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r, out += out_row) {
+      if constexpr (N == 2 && kWhole) {
+        _mm512_storeu_si512(out, __m512i(_mm512_cvtne2ps_pbh(sum[r][1], sum[r][0])));
+      } else {
+#pragma GCC unroll 4
+        for (int v = 0; v < N; ++v) _mm256_mask_storeu_epi16(out + v * kLanes, v == N - 1 ? last : __mmask16(0xffff), __m256i(_mm512_cvtneps_pbh(sum[r][v])));
+      }
+    }
+    return;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r, c += c_row)
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) {
+      if (kWhole || v < N - 1)
+        _mm512_storeu_ps(c + v * kLanes, sum[r][v]);
+      else
+        _mm512_mask_storeu_ps(c + v * kLanes, last, sum[r][v]);
+    }
+}
+
 // Like the f32 tile, with pairs as elements.
 template <int R, int N, bool kPacked>
 void dot_tile(const TileArgs& t) {
@@ -29,10 +82,12 @@ void dot_tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) sum[r][v] = _mm512_setzero_ps();
-  if (t.k * t.stretches >= 128) {  // prefetch C's lines while the sums are computed
+  if (t.k * t.stretches >= 128) {  // prefetch the lines that are written while the sums are computed
+    const char* to = t.out ? static_cast<const char*>(t.out) : reinterpret_cast<const char*>(t.c);
+    const int64_t row = t.out ? t.out_row * 2 : t.c_row * 4, bytes = t.out ? N * kLanes * 2 : N * kLanes * 4;
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < N; ++v) __builtin_prefetch(t.c + r * t.c_row + v * kLanes, 1);
+    for (int r = 0; r < R; ++r, to += row)
+      for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(to + at, 1);
   }
   const float* HWY_RESTRICT b = t.b;
   const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
@@ -40,40 +95,31 @@ void dot_tile(const TileArgs& t) {
   const int64_t* const at = t.stretch_at ? t.stretch_at : kWhole;
   // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
   constexpr int kPointers = kPacked ? 1 : (R + 2) / 3;
-  const float* HWY_RESTRICT a[kPointers];
+  const float* a[kPointers];
   for (int64_t i = 0; i < t.stretches; ++i) {
 #pragma GCC unroll 16
     for (int g = 0; g < kPointers; ++g) a[g] = t.a + at[i] + 3 * g * a_row;
-    for (int64_t k = t.k; k > 0; --k) {
-      __m512bh bv[N];
-#pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) bv[v] = load_pairs(b + v * kLanes);
+    int64_t k = t.k;
+    const auto pass = [&](int64_t by) __attribute__((always_inline)) {
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const __m512bh av = broadcast_pair(kPacked ? a[0] + r : a[r / 3] + (r % 3) * a_row);
-#pragma GCC unroll 4
-        for (int v = 0; v < N; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], av, bv[v]);
+      for (const float*& p : a) p += by;
+    };
+    // Several pairs an iteration: the loop's own instructions are fewer, and so are the iterations that the end of a short sum is predicted from.
+    constexpr int kSteps = 4;
+    if (kPacked ? a_k == R && b_k == N * kLanes : a_k == 1 && b_k == N * kLanes)
+      for (; k >= kSteps; k -= kSteps, b += kSteps * N * kLanes) {
+        add_pairs<R, N, kPacked, kSteps>(a, a_row, R, b, N * kLanes, sum);
+        pass(kPacked ? kSteps * R : kSteps);
       }
-      b += b_k;
-#pragma GCC unroll 16
-      for (int g = 0; g < kPointers; ++g) a[g] += a_k;
+    for (; k > 0; --k, b += b_k) {
+      add_pairs<R, N, kPacked, 1>(a, a_row, a_k, b, b_k, sum);
+      pass(a_k);
     }
   }
-  const __mmask16 last = __mmask16((1u << (t.cols - (N - 1) * kLanes)) - 1);
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) {
-      float* p = t.c + r * t.c_row + v * kLanes;
-      if (v == N - 1 && t.cols != N * kLanes) {
-        if (t.add) sum[r][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(last, p), sum[r][v]);
-        _mm512_mask_storeu_ps(p, last, sum[r][v]);
-      } else {
-        if (t.add) sum[r][v] = _mm512_add_ps(_mm512_loadu_ps(p), sum[r][v]);
-        _mm512_storeu_ps(p, sum[r][v]);
-      }
-    }
-  }
+  if (t.cols == N * kLanes)
+    put_sums<R, N, true>(t, sum);
+  else
+    put_sums<R, N, false>(t, sum);
 }
 
 // ---- packing
@@ -92,11 +138,15 @@ struct Order {
 };
 constexpr Order kInterleaved;
 
+// Panels are packed some rows at a time, tile by tile: a row's next columns are needed soon, but rows are too many for the hardware to see it.
+constexpr int64_t kAhead = 128;  // columns
+
 // Whole panels of two vectors: rows k and k + 1 interleaved.
 HWY_NOINLINE void interleave_wide(const uint16_t* HWY_RESTRICT src, int64_t k_stride, int64_t pairs, float* HWY_RESTRICT dst) {
   const __m512i low = _mm512_load_si512(kInterleaved.to), high = _mm512_load_si512(kInterleaved.to + 32);
   for (int64_t k = 0; k < pairs; ++k, src += 2 * k_stride, dst += 2 * kLanes) {
     const __m512i even = _mm512_loadu_si512(src), odd = _mm512_loadu_si512(src + k_stride);
+    __builtin_prefetch(src + kAhead), __builtin_prefetch(src + k_stride + kAhead);
     _mm512_storeu_si512(dst, _mm512_permutex2var_epi16(even, low, odd));
     _mm512_storeu_si512(dst + kLanes, _mm512_permutex2var_epi16(even, high, odd));
   }
@@ -111,6 +161,7 @@ HWY_NOINLINE void interleave_narrow(const uint16_t* HWY_RESTRICT src, int64_t k_
     const __m512i even = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src));
     const __m512i odd = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src + k_stride));
     const __m512i both = _mm512_permutex2var_epi16(even, order, odd);
+    __builtin_prefetch(src + kAhead), __builtin_prefetch(src + k_stride + kAhead);
     if (dst + kLanes <= end)  // the overhang into the next row is overwritten
       _mm512_storeu_si512(dst, both);
     else
@@ -230,6 +281,7 @@ MatmulKernels make_table() {
   table.widen[storage_index(DType::bf16)] = copy_pairs;
   table.store[storage_index(DType::bf16)] = store_bf16;
   table.join = join_pairs;
+  table.writes_bf16 = true;
   return table;
 }
 

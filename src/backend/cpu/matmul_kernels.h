@@ -31,6 +31,9 @@ struct TileArgs {
   int64_t cols = 0;  // live columns, at most vectors * lanes
   int64_t rows = 0;  // live rows, which the function implies unless it is for matrix units
   bool add = false;  // add to C
+  // If not null, results are written here as bf16 instead of to C; only kernels with `writes_bf16`.
+  void* out = nullptr;
+  int64_t out_row = 0;
 };
 using TileFn = void (*)(const TileArgs&);
 
@@ -85,6 +88,7 @@ struct MatmulKernels {
   void (*add)(const float* src, float* dst, int64_t n) = nullptr;
   // Rounds n pairs of f32 to pairs of bf16; a null `second` stands for zeros. Only in tables for pairs.
   void (*join)(const float* first, const float* second, float* dst, int64_t n) = nullptr;
+  bool writes_bf16 = false;     // tiles can write bf16
   void (*release)() = nullptr;  // called by a thread when its tiles are done; may be null
 };
 

@@ -139,7 +139,7 @@ bool TilePlanner::same_list(int m, int n) const {
 
 // Fuses pairs of cheap operations, and products that are only summed, into one pass.
 void TilePlanner::choose_fused() {
-  fused_into_.assign(size_t(nodes()), -1);
+  fused_into_.assign(size_t(nodes()), -1), joined_.assign(size_t(nodes()), {});
   for (int m = 0; m < nodes(); ++m) {
     const TileNode& x = node(m);
     if (x.kind != Kind::elementwise || x.dtype != DType::f32 || pair_first(x.op) < 0 || users_[size_t(m)].size() != 1) continue;
@@ -166,6 +166,60 @@ void TilePlanner::choose_fused() {
   }
 }
 
+// In maps: a function takes an operand that is bf16 in memory as it is stored there, and is multiplied by another value in the same pass. This is what the
+// gradient of an activation is made of. A value that passes through bf16 is rounded where it is added or multiplied.
+void TilePlanner::choose_joined() {
+  joined_.assign(size_t(nodes()), {});
+  if (plan_->form != TilePlan::Form::map) return;
+  const auto only_user = [&](int n) { return users_[size_t(n)].size() == 1 ? users_[size_t(n)][0] : -1; };
+  const auto plain = [&](int n) {
+    return node(n).kind == Kind::elementwise && node(n).dtype == DType::f32 && shape(n) == kBlock && !hoisted(n) && in_body(mask_[size_t(n)]);
+  };
+  // The value before it was rounded to bf16, if n is that value back in f32 and nothing else needs it; -1: it is not.
+  const auto unrounded = [&](int n) {
+    const int cast = node(n).op == Op::cast && aliases(n) ? node(n).in[0] : -1;
+    if (cast < 0 || node(cast).op != Op::cast || node(cast).dtype != DType::bf16 || aliases(cast) || only_user(cast) != n || only_user(n) < 0) return -1;
+    const int from = node(cast).in[0];
+    return node(from).dtype == DType::f32 && shape(from) == kBlock ? from : -1;
+  };
+  const auto take_rounding = [&](int n, int user) { fused_into_[size_t(n)] = fused_into_[size_t(node(n).in[0])] = user; };
+  for (int m = 0; m < nodes(); ++m) {
+    if (!plain(m) || node(m).op != Op::add || fused_into_[size_t(m)] >= 0 || fused_operand(m) >= 0) continue;
+    for (int k : {1, 0}) {
+      const int rounded = node(m).in[size_t(k)], other = node(m).in[size_t(1 - k)];
+      if (rounded == other || shape(other) != kBlock || unrounded(rounded) < 0) continue;
+      joined_[size_t(m)] = {.function = m, .a = other, .b = unrounded(rounded), .join = kTimes | kRoundTimes};
+      take_rounding(rounded, m);
+      break;
+    }
+  }
+  for (int m = 0; m < nodes(); ++m) {
+    if (!plain(m) || !handlers_.joined[int(node(m).op)] || fused_into_[size_t(m)] >= 0 || fused_operand(m) >= 0) continue;
+    const int x = node(m).in[0];
+    if (shape(x) != kBlock || !is_float(node(x).dtype)) continue;
+    int n = m;  // the node whose instruction computes all of it
+    Joined j{.function = m, .a = x};
+    if (const int y = only_user(m); y >= 0 && plain(y) && node(y).op == Op::mul && fused_into_[size_t(y)] < 0 && fused_operand(y) < 0) {
+      const int other = node(y).in[0] == m ? node(y).in[1] : node(y).in[0];
+      if (other != m && shape(other) == kBlock && node(other).dtype == DType::f32) {
+        n = y, j.b = other, j.join |= kTimes;
+        fused_into_[size_t(m)] = y;
+        if (const int from = unrounded(other); from >= 0) j.b = from, j.join |= kRoundTimes, take_rounding(other, y);
+      }
+    }
+    const int cast = node(x).op == Op::cast && aliases(x) && only_user(x) == m ? node(x).in[0] : -1;
+    if (cast >= 0 && node(cast).kind == Kind::load && node(cast).dtype == DType::bf16 && only_user(cast) == x) {
+      const int access = node(cast).access;
+      if (!bounded(access) && group_.accesses[size_t(access)].gather < 0 && group_.accesses[size_t(access)].dtype == DType::bf16 &&
+          unit_stride(access, kBlock)) {
+        j.a = access, j.join |= kWide;
+        fused_into_[size_t(cast)] = fused_into_[size_t(x)] = n;
+      }
+    }
+    if (j.join) joined_[size_t(n)] = j;
+  }
+}
+
 // The node whose instruction computes n.
 int TilePlanner::computed_at(int n) const {
   while (fused_into_[size_t(n)] >= 0) n = fused_into_[size_t(n)];
@@ -173,6 +227,7 @@ int TilePlanner::computed_at(int n) const {
 }
 
 int TilePlanner::fused_operand(int n) const {
+  if (joined_[size_t(n)].function >= 0) return joined_[size_t(n)].function;
   for (int in : node(n).in)
     if (in >= 0 && fused_into_[size_t(in)] == n) return in;
   return -1;
@@ -189,7 +244,7 @@ void TilePlanner::choose_direct_stores() {
     const TileNode& x = node(n);
     if (x.kind == Kind::reduce && phase_[size_t(n)] != phases_) continue;
     if (x.kind == Kind::store ? !stored_in_body(n) : x.kind != Kind::reduce && !need[size_t(n)]) continue;
-    if (x.kind == Kind::load && !direct_[size_t(n)]) last_read = n;
+    if (x.kind == Kind::load && !direct_[size_t(n)]) last_read = std::max(last_read, computed_at(n));
     for (int in : x.in)
       if (in >= 0 && reads_memory(in)) last_read = x.kind == Kind::store ? nodes() : std::max(last_read, computed_at(n));
   }
@@ -206,6 +261,45 @@ void TilePlanner::choose_direct_stores() {
     if (direct_store_[size_t(in)] >= 0 || !unit_stride(x.access, shape(n))) continue;
     direct_store_[size_t(in)] = n;
     streamed_[size_t(x.access)] = streams(n);
+  }
+  choose_narrow_stores(last_read);
+}
+
+// Whether a function of the rounded value can round and store it in the same pass. The operand must not be memory that another store may have overwritten.
+bool TilePlanner::joins_rounding(int cast, int store) const {
+  const auto& users = users_[size_t(cast)];
+  if (plan_->form != TilePlan::Form::map || users.size() != 2 || fused_into_[size_t(cast)] >= 0) return false;
+  const int from = node(cast).in[0], other = users[users[0] == store];
+  if (shape(from) != kBlock || (reads_memory(from) && node(from).access != group_.accumulator)) return false;
+  if (node(other).op != Op::cast || !aliases(other) || users_[size_t(other)].size() != 1) return false;
+  const int function = users_[size_t(other)][0];
+  return node(function).kind == Kind::elementwise && node(function).dtype == DType::f32 && handlers_.joined[int(node(function).op)] &&
+         joined_[size_t(function)].function < 0 && fused_into_[size_t(function)] < 0 && shape(function) == kBlock && !hoisted(function);
+}
+
+// A value that is cast to bf16 to be stored is rounded as it is written. If the rounded value has other uses as well, one instruction rounds and stores it.
+void TilePlanner::choose_narrow_stores(int last_read) {
+  narrows_.assign(size_t(nodes()), false), skipped_.assign(size_t(nodes()), false);
+  const auto computed_here = [&](int n) {
+    return node(n).kind == Kind::elementwise && fused_into_[size_t(n)] < 0 && shape(n) == kBlock && !hoisted(n) && in_body(mask_[size_t(n)]) &&
+           needs_.back()[size_t(n)] && !(keeps(n) && computed_[size_t(n)] < phases_ - 1) && direct_store_[size_t(n)] < 0 && n >= last_read;
+  };
+  for (int n = 0; n < nodes(); ++n) {
+    if (!stored_in_body(n) || group_.accesses[size_t(node(n).access)].dtype != DType::bf16 || shape(n) != kBlock || streams(n)) continue;
+    const int cast = node(n).in[0];
+    if (node(cast).op != Op::cast || node(cast).dtype != DType::bf16 || !computed_here(cast) || !unit_stride(node(n).access, kBlock)) continue;
+    const int from = node(cast).in[0];
+    if (node(from).dtype != DType::f32) continue;
+    if (users_[size_t(cast)].size() > 1) {
+      direct_store_[size_t(cast)] = n;
+      if (!joins_rounding(cast, n)) continue;
+      const int other = users_[size_t(cast)][users_[size_t(cast)][0] == n], function = users_[size_t(other)][0];
+      joined_[size_t(function)] = {.function = function, .a = from, .join = kRoundStore, .store = n};
+      fused_into_[size_t(cast)] = fused_into_[size_t(other)] = function;
+    } else if (computed_here(from) && node(from).op != Op::cast && node(from).op != Op::random_at && users_[size_t(from)].size() == 1) {
+      direct_store_[size_t(cast)] = direct_store_[size_t(from)] = n;
+      narrows_[size_t(from)] = skipped_[size_t(cast)] = true;
+    }
   }
 }
 

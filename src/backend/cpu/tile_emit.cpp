@@ -73,16 +73,27 @@ uint32_t TilePlanner::target(int n) {
   return new_register(reg_bytes(reg_of(node(n).dtype)), shape(n), kept);
 }
 
+// Tells the instruction that was emitted last that node n's value is written as bf16.
+void TilePlanner::finish_narrow(int n) {
+  if (narrows_[size_t(n)] && list_ == final_list_) list(list_).back().narrow = handlers_.native_bf16 ? TileNarrow::native : TileNarrow::portable;
+}
+
 void TilePlanner::emit_node(int n) {
   const TileNode& x = node(n);
   switch (x.kind) {
     case Kind::literal: value_[size_t(n)] = literal(x); break;
-    case Kind::load: value_[size_t(n)] = direct_[size_t(n)] ? uint32_t(x.access) : emit_load(n); break;
+    case Kind::load:
+      if (fused_into_[size_t(n)] < 0) value_[size_t(n)] = direct_[size_t(n)] ? uint32_t(x.access) : emit_load(n);
+      break;
     case Kind::index:
     case Kind::check:
     case Kind::random: value_[size_t(n)] = emit_index(n); break;
     case Kind::elementwise:
-      if (fused_into_[size_t(n)] >= 0) break;
+      if (fused_into_[size_t(n)] >= 0 || skipped_[size_t(n)]) break;
+      if (joined_[size_t(n)].function >= 0) {
+        value_[size_t(n)] = emit_joined(n);
+        break;
+      }
       if (int m = fused_operand(n); m >= 0) {
         value_[size_t(n)] = emit_pair(m, n);
         break;
@@ -193,6 +204,11 @@ uint32_t TilePlanner::emit_cast(int n) {
   if (source == dest) {
     bool narrows = from != to && handlers_.round[int(to)] && !(from == DType::boolean);
     if (!narrows) return a;
+    if (to == DType::bf16 && list_ == final_list_ && direct_store_[size_t(n)] >= 0) {
+      uint32_t d = new_register(4, shape(n));
+      emit(handlers_.round_store[handlers_.native_bf16], shape(n), d, a, 0, 0, nullptr, false, uint32_t(node(direct_store_[size_t(n)]).access));
+      return d;
+    }
     uint32_t d = target(n);
     emit(handlers_.round[int(to)], shape(n), d, a, 0, 0, nullptr, false);
     return d;
@@ -217,6 +233,7 @@ uint32_t TilePlanner::emit_elementwise(int n) {
   uint32_t d = target(n);
   const bool narrower = reg_bytes(kind) != reg_bytes(reg_of(x.dtype)) || (x.op == Op::select && kind == TileReg::i64);
   emit(handlers_.op[int(x.op)][int(kind)][pattern], s, d, slots[0], slots[1], slots[2], nullptr, narrower);
+  finish_narrow(n);
   emit_rounding(n, d);
   const bool arithmetic = x.op == Op::add || x.op == Op::sub || x.op == Op::neg || x.op == Op::pow || x.op == Op::div || x.op == Op::mod;
   if (x.dtype == DType::boolean && arithmetic) emit(handlers_.truth[1], s, d, d, 0, 0, nullptr, false);
@@ -296,6 +313,19 @@ void TilePlanner::emit_store(int n) {
   plan_->stores.push_back(std::move(store));
 }
 
+uint32_t TilePlanner::emit_joined(int n) {
+  const Joined& j = joined_[size_t(n)];
+  const uint32_t a = j.join & kWide ? uint32_t(j.a) : value(j.a), b = j.join & kTimes ? value(j.b) : 0;
+  const uint32_t stored = j.join & kRoundStore ? uint32_t(node(j.store).access) : 0;
+  const uint32_t d = target(n);
+  const Op op = node(j.function).op;
+  emit(op == Op::add ? handlers_.add_rounded : handlers_.joined[int(op)], kBlock, d, a, b, stored, nullptr, false);
+  TileInstr& in = list(list_).back();
+  in.join = j.join, in.native = handlers_.native_bf16;
+  finish_narrow(n);
+  return d;
+}
+
 uint32_t TilePlanner::emit_pair(int m, int n) {
   const TileNode &x = node(m), &y = node(n);
   int a = x.in[0], b = x.in[1];
@@ -309,6 +339,7 @@ uint32_t TilePlanner::emit_pair(int m, int n) {
     const uint32_t in[] = {value(first), value(second), value(factor), value(c)};
     uint32_t d = target(n);
     emit(handlers_.scale_shift[bits], kBlock, d, in[0], in[1], in[2], nullptr, false, in[3]);
+    finish_narrow(n);
     return d;
   }
   const int pattern = int(one_per_row(kBlock, shape(b))) | int(c >= 0 && one_per_row(kBlock, shape(c))) << 1;
@@ -316,6 +347,7 @@ uint32_t TilePlanner::emit_pair(int m, int n) {
   const uint32_t slots[] = {value(a), value(b), c >= 0 ? value(c) : 0};
   uint32_t d = target(n);
   emit(run, kBlock, d, slots[0], slots[1], slots[2], nullptr, false);
+  finish_narrow(n);
   return d;
 }
 
@@ -325,6 +357,7 @@ void TilePlanner::emit_all() {
   value_.assign(size_t(nodes()), kNone);
   choose_kept();
   choose_fused();
+  choose_joined();
   choose_direct_stores();
   list_ = 0;
   for (int n = 0; n < nodes(); ++n)

@@ -17,18 +17,24 @@ inline constexpr Op kPairFirst[] = {Op::add, Op::sub, Op::mul, Op::maximum, Op::
 enum class PairSecond : uint8_t { add, sub, sub_from, mul, maximum, minimum, neg, relu, exp, count };  // sub_from: c - first
 
 struct TileHandlers {
-  int lanes = 1;  // f32 per vector
+  int lanes = 1;             // f32 per vector
+  bool native_bf16 = false;  // the processor converts to bf16
   // [op][register type of the operands (of the second one for select)][bit i: operand i has one value per row]
   TileHandler op[kTileOps][kTileRegs][8] = {};
+  TileHandler joined[kTileOps] = {};            // functions of f32 that take TileInstr::join into account
+  TileHandler add_rounded = nullptr;            // d = a + b rounded to bf16
   TileHandler cast[kTileRegs][kTileRegs] = {};  // [from][to]
   TileHandler truth[kTileRegs] = {};            // x != 0
   TileHandler round[kDTypes] = {};              // in place, to the precision of a storage type: f16, bf16, u8
+  TileHandler round_store[2] = {};              // in f32, to the precision of bf16, and also stored as bf16 at e; [with the processor's conversion]
+  TileHandler round_native = nullptr;           // as round of bf16
   TileHandler copy[kTileRegs][2] = {};          // [register][one value per row]
   TileRectLoad load[kDTypes] = {};              // contiguous columns
   TileRectLoad load_strided[kDTypes] = {};
   TileGather gather_words = nullptr;
   TileRectLoad load_transposed = nullptr;    // 4-byte elements that are contiguous along the rows
   TileRectStore store[kDTypes][2] = {};      // contiguous columns, [one value per row]
+  TileRectStore store_native = nullptr;      // as store of bf16
   TileRectStore store_stream[kDTypes] = {};  // non-temporal where aligned
   TileRectStore store_strided[kDTypes][2] = {};
   TileHandler row_reduce[kTileReduces][kTileRegs] = {};                     // over the columns of a, into d[row]

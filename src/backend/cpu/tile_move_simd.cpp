@@ -105,23 +105,6 @@ void copy(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   }
 }
 
-// Rounds to bf16, to nearest even, with NaN made quiet; the result is in the upper half of each lane.
-HWY_INLINE VU bf16_bits(V v) {
-  const DU du;
-  VU u = hn::BitCast(du, v);
-  VU odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
-  VU rounded = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fff)));
-  VU quiet = hn::Or(u, hn::Set(du, 0x400000));
-  return hn::And(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded), hn::Set(du, 0xffff0000));
-}
-
-HWY_INLINE void narrow_bf16(V v, uint16_t* p) {
-  const DI di;
-  const hn::Rebind<uint16_t, DI> d16;
-  auto bits = hn::BitCast(di, hn::ShiftRight<16>(bf16_bits(v)));
-  hn::StoreU(hn::DemoteTo(d16, bits), d16, p);
-}
-
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 HWY_INLINE void narrow_f16(V v, uint16_t* p) {
   const hn::Rebind<hwy::float16_t, D> d16;
@@ -142,7 +125,7 @@ HWY_INLINE V widen(const uint16_t* p) {
 }
 template <bool kBrain>
 HWY_INLINE void narrow(V v, uint16_t* p) {
-  return kBrain ? narrow_bf16(v, p) : narrow_f16(v, p);
+  return kBrain ? narrow_bf16<false>(v, p) : narrow_f16(v, p);
 }
 
 template <bool kBrain>
@@ -184,6 +167,53 @@ void round_half(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t c
     int64_t i = 0;
     for (; i + n <= cols; i += n) hn::StoreU(rounded(hn::LoadU(D(), a + i)), D(), out + i);
     if (i < cols) store_tail(rounded(load_tail(D(), a + i, cols - i)), D(), out + i, cols - i);
+  }
+}
+
+#if HWY_TARGET == HWY_AVX3
+// As round_half and a store, with the processor's conversion.
+template <bool kStore>
+void round_native(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* a = at<float>(f.slots + in.a, r);
+    float* out = at_mutable<float>(f.slots + in.d, r);
+    uint16_t* stored = kStore ? at_mutable<uint16_t>(f.slots + in.e, r) : nullptr;
+    int64_t i = 0;
+    for (; i + 16 <= cols; i += 16) {
+      uint16_t part[16];
+      uint16_t* const to = kStore ? stored + i : part;
+      const V v = hn::LoadU(D(), a + i);
+      if (__m256i half; convert_bf16(v, half)) {
+        if (kStore) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
+        _mm512_storeu_si512(out + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+      } else {
+        narrow_bf16<false>(v, to);
+        hn::StoreU(widen<true>(to), D(), out + i);
+      }
+    }
+    if (i < cols) {
+      uint16_t part[16];
+      narrow_bf16<false>(load_tail(D(), a + i, cols - i), part);
+      if (kStore) std::memcpy(stored + i, part, size_t(cols - i) * 2);
+      store_tail(widen<true>(part), D(), out + i, cols - i);
+    }
+  }
+}
+
+void store_native(std::byte* dst, int64_t dst_row, int64_t, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = reinterpret_cast<const float*>(src + r * src_row);
+    narrow_row<true>(reinterpret_cast<uint16_t*>(dst + r * dst_row), cols, [&](int64_t i, auto load) HWY_ATTR { return load(from + i); });
+  }
+}
+#endif
+
+// Rounds to bf16, and stores that too.
+void round_store(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    uint16_t* const stored = at_mutable<uint16_t>(f.slots + in.e, r);
+    narrow_row<true>(stored, at<float>(f.slots + in.a, r), cols);
+    widen_row<true>(at_mutable<float>(f.slots + in.d, r), stored, cols);
   }
 }
 
@@ -472,6 +502,10 @@ void fill_moves(TileHandlers& h) {
   set_storage<DType::boolean>(h), set_storage<DType::u8>(h), set_storage<DType::i32>(h), set_storage<DType::i64>(h);
   set_storage<DType::f16>(h), set_storage<DType::bf16>(h), set_storage<DType::f32>(h);
   h.round[int(DType::bf16)] = round_half<true>, h.round[int(DType::f16)] = round_half<false>, h.round[int(DType::u8)] = low_byte;
+  h.round_store[0] = round_store;
+#if HWY_TARGET == HWY_AVX3
+  h.round_store[1] = round_native<true>, h.round_native = round_native<false>, h.store_native = store_native;
+#endif
   h.store_stream[int(DType::f32)] = h.store_stream[int(DType::i32)] = store_stream_f32;
   h.gather_words = gather_words;
   h.load_transposed = load_transposed;

@@ -43,7 +43,13 @@ const TileHandlers& tile_handlers(IsaTier tier) {
       filled_by({N_AVX3::fill_elementwise, N_AVX3::fill_moves, N_AVX3::fill_reductions, N_AVX3::fill_pairs, N_AVX3::fill_panels});
   static const TileHandlers avx2 = filled_by({N_AVX2::fill_elementwise, N_AVX2::fill_moves, N_AVX2::fill_reductions, N_AVX2::fill_pairs, N_AVX2::fill_panels});
   static const TileHandlers sse4 = filled_by({N_SSE4::fill_elementwise, N_SSE4::fill_moves, N_SSE4::fill_reductions, N_SSE4::fill_pairs, N_SSE4::fill_panels});
-  return has_avx512(tier) ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
+  static const TileHandlers avx512bf16 = [] {
+    TileHandlers t = avx512;
+    t.native_bf16 = true;
+    t.round[int(DType::bf16)] = t.round_native, t.store[int(DType::bf16)][0] = t.store_native;
+    return t;
+  }();
+  return has_bf16(tier) ? avx512bf16 : has_avx512(tier) ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
 #else
   (void)tier;
   namespace only = RIDGE_ONLY_TARGET;

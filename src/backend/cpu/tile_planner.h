@@ -78,7 +78,10 @@ class TilePlanner {
   void choose_fused();
   int computed_at(int n) const;
   int fused_operand(int n) const;
+  void choose_joined();
+  bool joins_rounding(int n, int store) const;
   void choose_direct_stores();
+  void choose_narrow_stores(int last_read);
   bool streams(int store) const;
   bool aliases(int n) const;
   bool reads_memory(int n) const;
@@ -98,6 +101,7 @@ class TilePlanner {
   uint32_t literal_bits(int64_t bits);
   uint32_t value(int n);
   uint32_t target(int n);
+  void finish_narrow(int n);
   void emit_node(int n);
   uint32_t emit_load(int n);
   void set_block_axes(TileShape s, int& row_axis, int& col_axis) const;
@@ -109,6 +113,7 @@ class TilePlanner {
   static int64_t identity(TileReduce op, TileReg reg);
   void emit_store(int n);
   uint32_t emit_pair(int m, int n);
+  uint32_t emit_joined(int n);
   void emit_all();
   void emit_body(int phase);
   void emit_after(int phase);
@@ -140,9 +145,18 @@ class TilePlanner {
   enum class Keep { none, costly, all } keep_ = Keep::none;  // costly: functions such as exponentials
   std::vector<int> computed_, last_phase_;
   std::vector<std::vector<bool>> needs_;
-  std::vector<int> direct_store_;
-  std::vector<bool> streamed_;   // by access
-  std::vector<int> fused_into_;  // the only user of a node, which computes it in the same pass; -1: none
+  std::vector<int> direct_store_;  // the store that a node's instruction does as well, or instead of writing a register
+  std::vector<char> narrows_;      // a node's result is written as bf16, so that its cast and the store need no instructions
+  std::vector<char> skipped_;      // such a cast
+  std::vector<bool> streamed_;     // by access
+  std::vector<int> fused_into_;    // the only user of a node, which computes it in the same pass; -1: none
+  // A function, with what its instruction does in the same pass; by the node whose instruction it is.
+  struct Joined {
+    int function = -1, a = -1, b = -1;
+    uint8_t join = 0;
+    int store = -1;  // of the rounded operand
+  };
+  std::vector<Joined> joined_;
   int final_list_ = 0;
 
   int list_ = 0;

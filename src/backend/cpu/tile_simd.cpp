@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 
 #include "backend/cpu/tile_simd.h"
+#include "backend/cpu/widen_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {
@@ -112,13 +113,26 @@ HWY_INLINE V apply(V a, V b, V c) {
   if constexpr (op == Op::clamp) return minimum(maximum(a, b), c);
 }
 
+// Functions that are computed for several vectors together.
+constexpr bool has_together(Op op) { return op == Op::gelu_tanh || op == Op::gelu_tanh_grad; }
+constexpr int kTogether = HWY_TARGET == HWY_AVX3 ? 8 : 4;
+
+template <Op op>
+HWY_INLINE void apply_together(V* x) {
+  using All = math::Together<kTogether>;
+  if constexpr (op == Op::gelu_tanh) All::gelu_tanh(x);
+  if constexpr (op == Op::gelu_tanh_grad) All::gelu_tanh_grad(x);
+}
+
 template <Op op, int kArity, int kPattern>
 void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   const D d;
   const int64_t n = int64_t(hn::Lanes(d));
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = kArity > 1 ? f.slots + in.b : sa, *sc = kArity > 2 ? f.slots + in.c : sa;
   constexpr bool kA = kPattern & 1, kB = kPattern & 2, kC = kPattern & 4;
-  if (kPattern == 0 && rows > 1 && sd->row == cols * 4 && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4) cols *= rows, rows = 1;
+  const bool narrow = in.narrow != TileNarrow::none;
+  if (kPattern == 0 && rows > 1 && sd->row == cols * (narrow ? 2 : 4) && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4)
+    cols *= rows, rows = 1;
   std::byte *pd = sd->p, *pa = sa->p, *pb = sb->p, *pc = sc->p;
   for (int64_t r = 0; r < rows; ++r, pd += sd->row, pa += sa->row, pb += sb->row, pc += sc->row) {
     float* out = reinterpret_cast<float*>(pd);
@@ -129,8 +143,22 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
       if constexpr (kArity == 2) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i));
       if constexpr (kArity == 3) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i), kC ? vc : load(c + i));
     };
+    if (narrow) {
+      narrow_row(in, reinterpret_cast<uint16_t*>(pd), cols, point);
+      continue;
+    }
     const bool stream = in.stream && is_aligned(out);
     int64_t i = 0;
+    if constexpr (has_together(op) && kPattern == 0)
+      if (!stream)
+        for (; i + kTogether * n <= cols; i += kTogether * n) {
+          V x[kTogether];
+#pragma GCC unroll 8
+          for (int v = 0; v < kTogether; ++v) x[v] = hn::LoadU(d, a + i + v * n);
+          apply_together<op>(x);
+#pragma GCC unroll 8
+          for (int v = 0; v < kTogether; ++v) hn::StoreU(x[v], d, out + i + v * n);
+        }
     if constexpr (is_heavy(op)) {
       for (; i < cols; i += n) {
         const int64_t live = cols - i;
@@ -152,6 +180,115 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
       }
       if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
     }
+  }
+}
+
+// A function of one operand in one pass with what surrounds it; see TileJoin.
+template <Op op, bool kNative>
+HWY_INLINE void run_joined_row(const TileInstr& in, int64_t cols, const std::byte* a, const float* b, uint16_t* stored, std::byte* out) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const bool wide = in.join & kWide, store = in.join & kRoundStore, times = in.join & kTimes, round = in.join & kRoundTimes;
+  const bool narrow = in.narrow != TileNarrow::none, stream = in.stream && is_aligned(reinterpret_cast<const float*>(out));
+  int64_t i = 0;
+  if constexpr (has_together(op)) {
+    const auto all = [&](const auto& act) HWY_ATTR {
+#pragma GCC unroll 8
+      for (int v = 0; v < kTogether; ++v) act(v, i + v * n);
+    };
+    for (; i + kTogether * n <= cols && !stream; i += kTogether * n) {
+      V x[kTogether];
+      if (wide)
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = wide::load_bf16(d, reinterpret_cast<const uint16_t*>(a) + at); });
+      else
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::LoadU(d, reinterpret_cast<const float*>(a) + at); });
+      if (store) all([&](int v, int64_t at) HWY_ATTR { narrow_bf16<kNative>(x[v], stored + at), x[v] = wide::load_bf16(d, stored + at); });
+      apply_together<op>(x);
+      if (times && round)
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], round_bf16(hn::LoadU(d, b + at), kNative)); });
+      else if (times)
+        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], hn::LoadU(d, b + at)); });
+      if (narrow)
+        all([&](int v, int64_t at) HWY_ATTR { narrow_bf16<kNative>(x[v], reinterpret_cast<uint16_t*>(out) + at); });
+      else
+        all([&](int v, int64_t at) HWY_ATTR { hn::StoreU(x[v], d, reinterpret_cast<float*>(out) + at); });
+    }
+  }
+  for (; i < cols; i += n) {
+    const int64_t live = std::min(n, cols - i);
+    const bool whole = live == n;
+    uint16_t part[hn::MaxLanes(D())] = {};
+    V x;
+    if (wide) {
+      const uint16_t* from = reinterpret_cast<const uint16_t*>(a) + i;
+      if (HWY_UNLIKELY(!whole)) std::memcpy(part, from, size_t(live) * 2), from = part;
+      x = wide::load_bf16(d, from);
+    } else {
+      const float* from = reinterpret_cast<const float*>(a) + i;
+      x = HWY_LIKELY(whole) ? hn::LoadU(d, from) : load_tail(d, from, live);
+    }
+    const auto put = [&](V v, uint16_t* to) HWY_ATTR {
+      if (HWY_LIKELY(whole)) return narrow_bf16<kNative>(v, to);
+      narrow_bf16<kNative>(v, part);
+      std::memcpy(to, part, size_t(live) * 2);
+    };
+    if (store) x = round_bf16(x, kNative), put(x, stored + i);
+    V y = apply<op>(x);
+    if (times) {
+      V z = HWY_LIKELY(whole) ? hn::LoadU(d, b + i) : load_tail(d, b + i, live);
+      y = hn::Mul(y, round ? round_bf16(z, kNative) : z);
+    }
+    if (narrow)
+      put(y, reinterpret_cast<uint16_t*>(out) + i);
+    else if (stream && whole)
+      hn::Stream(y, d, reinterpret_cast<float*>(out) + i);
+    else if (HWY_LIKELY(whole))
+      hn::StoreU(y, d, reinterpret_cast<float*>(out) + i);
+    else
+      store_tail(y, d, reinterpret_cast<float*>(out) + i, live);
+  }
+}
+
+template <Op op>
+void run_joined(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = f.slots + in.c;
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::byte* a = sa->p + r * sa->row;
+    const float* b = in.join & kTimes ? reinterpret_cast<const float*>(sb->p + r * sb->row) : nullptr;
+    uint16_t* stored = in.join & kRoundStore ? reinterpret_cast<uint16_t*>(sc->p + r * sc->row) : nullptr;
+    if (HWY_TARGET == HWY_AVX3 && in.native)
+      run_joined_row<op, HWY_TARGET == HWY_AVX3>(in, cols, a, b, stored, sd->p + r * sd->row);
+    else
+      run_joined_row<op, false>(in, cols, a, b, stored, sd->p + r * sd->row);
+  }
+}
+
+template <bool kNative>
+HWY_INLINE void add_rounded_row(const TileInstr& in, int64_t cols, const float* a, const float* b, float* out) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const auto point = [&](int64_t i, auto load) HWY_ATTR { return hn::Add(load(a + i), round_bf16(load(b + i), kNative)); };
+  if (in.narrow != TileNarrow::none) return narrow_row<kNative>(reinterpret_cast<uint16_t*>(out), cols, point);
+  const auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+  int64_t i = 0;
+  if (in.stream && is_aligned(out)) {
+    for (; i + n <= cols; i += n) hn::Stream(point(i, whole), d, out + i);
+  } else {
+    for (; i + n <= cols; i += n) hn::StoreU(point(i, whole), d, out + i);
+  }
+  if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
+}
+
+// A value that passes through bf16 is added to another: a residual connection.
+void add_rounded(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *a = reinterpret_cast<const float*>(sa->p + r * sa->row), *b = reinterpret_cast<const float*>(sb->p + r * sb->row);
+    float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
+    if (HWY_TARGET == HWY_AVX3 && in.native)
+      add_rounded_row<HWY_TARGET == HWY_AVX3>(in, cols, a, b, out);
+    else
+      add_rounded_row<false>(in, cols, a, b, out);
   }
 }
 
@@ -181,6 +318,10 @@ void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_
     const float* a = reinterpret_cast<float*>(sa->p + r * sa->row);
     const bool stream = in.stream && is_aligned(out);
     const Divisor quotient(*reinterpret_cast<float*>(sb->p + r * sb->row));
+    if (in.narrow != TileNarrow::none) {
+      narrow_row(in, reinterpret_cast<uint16_t*>(out), cols, [&](int64_t i, auto load) HWY_ATTR { return quotient(load(a + i)); });
+      continue;
+    }
     int64_t i = 0;
     if (stream) {
       for (; i + n <= cols; i += n) hn::Stream(quotient(hn::LoadU(d, a + i)), d, out + i);
@@ -392,6 +533,7 @@ void set_op(TileHandlers& t) {
     return;  // casts have their own table
   else {
     set_pattern<op, kArity, 0>(t);
+    if constexpr (kArity == 1 && is_heavy(op)) t.joined[int(op)] = run_joined<op>;
     if constexpr (kArity >= 2) set_pattern<op, kArity, 1>(t), set_pattern<op, kArity, 2>(t);
     if constexpr (kArity == 3) {
       set_pattern<op, kArity, 3>(t), set_pattern<op, kArity, 4>(t), set_pattern<op, kArity, 5>(t), set_pattern<op, kArity, 6>(t);
@@ -407,6 +549,7 @@ void fill_elementwise(TileHandlers& t) {
   RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
   if (Divisor::kQuick) t.op[int(Op::div)][0][2] = divide_by_row;
+  t.add_rounded = add_rounded;
   t.update = update;
 }
 

@@ -48,6 +48,72 @@ HWY_INLINE bool is_aligned(const float* p) {
   return reinterpret_cast<uintptr_t>(p) % (hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<float>()) * 4) == 0;
 }
 
+// Rounds to bf16, to nearest even, with NaN made quiet; the result is in the upper half of each lane.
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToUnsigned<math::D>> bf16_bits(math::V v) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<math::D> du;
+  auto u = hn::BitCast(du, v);
+  auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
+  auto rounded = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fff)));
+  auto quiet = hn::Or(u, hn::Set(du, 0x400000));
+  return hn::And(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded), hn::Set(du, 0xffff0000));
+}
+
+#if HWY_TARGET == HWY_AVX3
+// The processor's conversion, which exists on the tiers of has_bf16 only; false if there are denormals, which it takes for zeros.
+HWY_INLINE bool convert_bf16(math::V v, __m256i& half) {
+  const __m512i bits = _mm512_castps_si512(v.raw);
+  const __mmask16 small =
+      _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f800000));  // by integers, as the mode of the thread may hide denormals from floats
+  if (HWY_UNLIKELY(_mm512_mask_test_epi32_mask(small, bits, _mm512_set1_epi32(0x7fffff)) != 0)) return false;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
+  return true;
+}
+#endif
+
+// The same to 16 bits in memory. `kNative`: by the processor's conversion where it gives the same bits.
+template <bool kNative>
+HWY_INLINE void narrow_bf16(math::V v, uint16_t* p) {
+  namespace hn = hwy::HWY_NAMESPACE;
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kNative)
+    if (__m256i half; convert_bf16(v, half)) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
+#endif
+  const hn::Rebind<uint16_t, math::DI> d16;
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(math::DI(), hn::ShiftRight<16>(bf16_bits(v)))), d16, p);
+}
+
+// Rounds to bf16 in f32.
+HWY_INLINE math::V round_bf16(math::V v, bool native) {
+  namespace hn = hwy::HWY_NAMESPACE;
+#if HWY_TARGET == HWY_AVX3
+  if (native)
+    if (__m256i half; convert_bf16(v, half)) return math::V{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+#endif
+  (void)native;
+  return hn::BitCast(math::D(), bf16_bits(v));
+}
+
+// Stores whole vectors as bf16, and the last one without touching what follows.
+template <bool kNative, class Point>
+HWY_INLINE void narrow_row(uint16_t* out, int64_t cols, const Point& point) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const int64_t n = int64_t(hn::Lanes(math::D()));
+  int64_t i = 0;
+  for (; i + n <= cols; i += n) narrow_bf16<kNative>(point(i, [](const float* p) HWY_ATTR { return hn::LoadU(math::D(), p); }), out + i);
+  if (i == cols) return;
+  uint16_t part[hn::MaxLanes(math::D())];
+  narrow_bf16<kNative>(point(i, [&](const float* p) HWY_ATTR { return load_tail(math::D(), p, cols - i); }), part);
+  std::memcpy(out + i, part, size_t(cols - i) * 2);
+}
+template <class Point>
+HWY_INLINE void narrow_row(const TileInstr& in, uint16_t* out, int64_t cols, const Point& point) {
+  if (HWY_TARGET == HWY_AVX3 && in.narrow == TileNarrow::native)
+    narrow_row<true>(out, cols, point);
+  else
+    narrow_row<false>(out, cols, point);
+}
+
 // NaN propagates.
 HWY_INLINE math::V minimum(math::V a, math::V b) {
   namespace hn = hwy::HWY_NAMESPACE;
