@@ -131,6 +131,13 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
 
   const std::vector<char> small = small_sums(g, ahead);
   const std::vector<char> stored = stored_by_forward(g, ahead, conv_fuses);
+  std::vector<char> convolved(g.size(), 0);  // sources of convolutions, which the gradients of weights read again
+  for (NodeId id : ahead)
+    if (g[id].op == Op::conv) {
+      NodeId at = g[id].in[0];
+      while (is_view(g[at].op)) at = g[at].in[0];
+      convolved[at] = 1;
+    }
 
   // in(n) = 2n, out(n) = 2n + 1. Saving a value cuts the edge between them.
   int source = int(2 * g.size()), sink = source + 1;
@@ -141,7 +148,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     for (const Type& t : g[id].types) bytes += std::max<int64_t>(t.bytes(), 1);
     // Arithmetic on one tensor and some rows or numbers is never stored otherwise, so saving it would be an extra write: its operand is
     // preferred, and so is anything that forward stores anyway.
-    if (is_elementwise(g[id].op) && full_operands(g, id) <= 1 && !small[id]) bytes += bytes / 4;
+    if (is_elementwise(g[id].op) && full_operands(g, id) <= 1 && !small[id] && !convolved[id]) bytes += bytes / 4;
     if (!stored[id] && !small[id]) bytes *= 3;
     bool several = g[id].types.size() > 1;  // saved as individual results
     net.edge(int(2 * id), int(2 * id + 1), is_view(g[id].op) || several ? kInfinite : bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/half.h"
 #include "graph/builder.h"
@@ -45,7 +46,9 @@ class Simplifier {
         return {};
       case Op::relu: return {positive_[in[0]] = g_.add(n.op, in, n.attrs, n.copy)};
       case Op::greater:
-        if (auto it = positive_.find(in[0]); conv_fuses_ && it != positive_.end() && is_literal(in[1], 0)) return {b_.binary(n.op, it->second, 0.0)};
+        if (auto it = positive_.find(in[0]);
+            it != positive_.end() && is_literal(in[1], 0) && (conv_fuses_ || (convolved_.count(it->second) && follows_conv(in[0]))))
+          return {b_.binary(n.op, it->second, 0.0)};
         return {};
       case Op::cast:
         if (g_.dtype(in[0]) == n.type().dtype) return {in[0]};
@@ -66,6 +69,7 @@ class Simplifier {
         return {g_.add(Op::matmul, {a ? a : in[0], b ? b : in[1]}, n.attrs, n.copy)};
       }
       case Op::conv:
+        convolved_.insert(in[0]);
         if (NodeId sums = conv_reads_bytes_ ? ops::conv_of_bytes(g_, n, in, conv_fuses_) : kNone) return {sums};
         return {};
       case Op::take:
@@ -98,6 +102,11 @@ class Simplifier {
     if (!moves_whole(n.op)) return kNone;
     NodeId below = before_widening(n.in[0], dtype);
     return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
+  }
+  // Whether only a bias lies between a convolution and this value.
+  bool follows_conv(NodeId id) const {
+    while (g_[id].op == Op::cast || g_[id].op == Op::add) id = g_[id].in[0];
+    return g_[id].op == Op::conv;
   }
   // Views that the search for a narrow form looks through.
   static bool moves_whole(Op op) { return op == Op::reshape || op == Op::permute || op == Op::expand || op == Op::slice; }
@@ -202,6 +211,7 @@ class Simplifier {
   // By operand of a relu: the result, narrow if a product reads it so. Whether the operand is positive is asked of the result, which is stored
   // for the next layer, so that the operand need not be.
   std::unordered_map<NodeId, NodeId> positive_;
+  std::unordered_set<NodeId> convolved_;  // sources of convolutions, which are in memory
 };
 
 }  // namespace

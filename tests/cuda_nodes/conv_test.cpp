@@ -1,5 +1,6 @@
 // Convolution kernels on the GPU: every kind of them, and the memory of a program that uses them.
 #include <cmath>
+#include <regex>
 
 #include <fmt/core.h>
 
@@ -652,6 +653,7 @@ struct ConvNet {
   bool bytes = false;  // the images are u8
   int64_t images = 3, size = 12;
   std::vector<Layer> layers = {{32, 3, 1, 1}, {48, 3, 2, 1}, {32, 3, 1, 1}};
+  bool saves = false;     // backward is known to follow forward, which may save what it computed
   std::string dump = {};  // the kernels that run
 
   Executable compile(Backend& backend, const char* passes) {
@@ -677,6 +679,7 @@ struct ConvNet {
     CompileOptions options(backend);
     options.passes = passes;
     options.verify = true;
+    if (saves) options.forward = {outputs.back()};
     Executable program(g, inputs, outputs, options);
     dump = program.dump();
     return program;
@@ -765,6 +768,15 @@ TEST(ConvPlans, KeepChannelsLastInTheNatureNetwork) {
   // Images are [N, H, W, C] where convolutions read and write them, except the bytes.
   EXPECT_EQ(net.count("bf16[256, 32, 20, 20]"), 0) << net.dump;
   for (const char* images : {"bf16[256, 20, 20, 32]", "bf16[256, 9, 9, 64]", "bf16[256, 7, 7, 64]"}) EXPECT_GT(net.count(images), 2) << net.dump;
+  net.saves = true;
+  plan("", launches[0], arena[0]);
+  // What a convolution read is kept and tells where a relu was positive: backward does not compute it again.
+  for (size_t at = 0; (at = net.dump.find(" reduce[", at)) != net.dump.npos; ++at) {
+    const std::string line = net.dump.substr(at, net.dump.find('\n', at) - at);
+    const std::regex picture("->%[0-9]+:bf16\\[256, 20, 20, 32\\]");
+    const auto pictures = std::distance(std::sregex_iterator(line.begin(), line.end(), picture), std::sregex_iterator());
+    EXPECT_LE(pictures, 1) << line;
+  }
 }
 
 // A checkpoint stores what actually ran for a convolution, and its choice is reused if possible.
