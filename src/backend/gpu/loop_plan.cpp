@@ -538,7 +538,7 @@ bool ResidentLoop::meets_between_steps() const {
 
 namespace {
 
-int64_t matrix_blocks(int64_t rows, int cluster, int tiles) { return (rows + 8 * tiles - 1) / (8 * tiles) * cluster; }
+int64_t matrix_blocks(int64_t rows, int cluster, int tiles) { return (rows + 8 * tiles - 1) / std::max(8 * tiles, 1) * cluster; }
 
 }  // namespace
 
@@ -563,9 +563,9 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
         return false;
       }
     };
-    auto add_fewest = [&](int cluster, int from, int64_t most, bool few) {  // rows of a block such that there are at most so many blocks
-      for (int tiles = from; tiles <= kMostTiles; tiles *= 2)
-        if (matrix_blocks(rows, cluster, tiles) <= most && add(cluster, tiles, few)) return tiles;
+    auto add_fewest = [&](int cluster, bool few) {  // rows of a block such that all blocks run at the same time
+      for (int tiles = 1; tiles <= kMostTiles; tiles *= 2)
+        if (matrix_blocks(rows, cluster, tiles) <= chip.multiprocessors && add(cluster, tiles, few)) return tiles;
       return 0;
     };
     // The fewest blocks of a cluster that hold the weights while all rows run at the same time; if it takes several, twice as many too, which hold more in
@@ -574,10 +574,11 @@ LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip) {
     int first = 0;
     for (int cluster = 1; chip.matrix_units && cluster <= std::min(chip.blocks_of_cluster, first == 0 ? chip.blocks_of_cluster : 2 * first); cluster *= 2) {
       const size_t before = out.loops.size();
-      const int tiles = add_fewest(cluster, 1, chip.multiprocessors, first > 0);
+      const int tiles = add_fewest(cluster, first > 0);
       if (tiles > 0 && first == 0) out.loops.erase(out.loops.begin(), out.loops.begin() + int64_t(before));
-      if (const int64_t most = chip.multiprocessors * 9 / 10; tiles > 0 && cluster > 1 && matrix_blocks(rows, cluster, tiles) > most)
-        add_fewest(cluster, 2 * tiles, most, true);
+      if (const int64_t most = chip.multiprocessors * 9 / 10; cluster > 1 && matrix_blocks(rows, cluster, tiles) > most)
+        for (int more = tiles + 1; more <= std::min(2 * tiles, kMostTiles); ++more)
+          if (matrix_blocks(rows, cluster, more) <= most) add(cluster, more, true);
       if (tiles > 0 && first == 0) first = cluster;
       if (first == 1) break;
       if (out.loops.empty()) add(cluster, 1);
