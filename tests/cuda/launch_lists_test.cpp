@@ -196,8 +196,8 @@ TEST_F(LaunchListsOnGpu, ANormRunsInsideOfAProductOnlyIfNothingItReadsChanges) {
     const Type row{DType::f32, {1, kWidth}};
     const NodeId state = graph.input(row, ""), factor = graph.input(row, ""), scale = graph.input({DType::f32, {kWidth}}, "");
     const NodeId weight = graph.input({DType::f32, {kWidth, kWidth}}, "");
-    const NodeId norm = b.rms_norm(state, scale, 1e-5), changed = b.mul(state, factor), next = in_front ? b.cumsum(changed, 1) : changed,
-                 out = b.add(b.linear(norm, weight, kNone), next);
+    const NodeId norm = b.rms_norm(state, scale, 1e-5), next = b.mul(state, factor),
+                 out = b.add(b.linear(norm, weight, kNone), in_front ? b.cumsum(next, 1) : next);
     const std::vector<NodeId> inputs = {state, factor, scale, weight};
     const auto values = drawn(graph, inputs);
     const auto apart = run(graph, inputs, {next, out}, values);

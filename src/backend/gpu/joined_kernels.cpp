@@ -51,9 +51,17 @@ std::vector<JoinedKernels> find_joined_kernels(Program& program, const std::vect
     }
     if (found.empty()) continue;
     std::ranges::sort(found);
-    std::vector<const ProgramKernel*> kernels;
-    for (size_t i : found) kernels.push_back(&program.kernels[i]);
-    std::unique_ptr<Kernel> kernel = maker.joined(program, kernels, program.kernels[last]);
+    // All of them, or one.
+    std::vector<std::vector<size_t>> choices = {found};
+    for (size_t i = 0; i < found.size() && found.size() > 1; ++i) choices.push_back({found[i]});
+    std::unique_ptr<Kernel> kernel;
+    for (const std::vector<size_t>& choice : choices) {
+      std::vector<const ProgramKernel*> kernels;
+      for (size_t i : choice) kernels.push_back(&program.kernels[i]);
+      if (kernel = maker.joined(program, kernels, program.kernels[last]); !kernel) continue;
+      found = choice;
+      break;
+    }
     if (!kernel) continue;
     for (size_t i : found) used[i] = 1, extend_lives(program, program.kernels[i], last);
     used[last] = 1;
