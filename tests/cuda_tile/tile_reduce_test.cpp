@@ -1,4 +1,5 @@
 // Row and column groups of every length against the scalar evaluator: a row per warp, per block, in shared memory, or in parts.
+#include "backend/gpu/tile_plan.h"
 #include "tile_harness.h"
 
 namespace ridge::cuda::tile_test {
@@ -199,6 +200,19 @@ TEST_F(CudaTileRow, LongRowsInSharedMemory) {
     if (HasFatalFailure()) return;
     check(b.g, m, 1e-5, 3);
     if (HasFatalFailure()) return;
+    if (sums == 1) continue;
+    // Many rows for each block, which copies the next one ahead.
+    Chip small = test::CudaDevice::the().chip();
+    small.multiprocessors = 2;
+    const gpu::TilePlan plan = gpu::plan_tile(b.g, small, {});
+    EXPECT_EQ(plan.launches.at(0).blocks, 4);
+    for (int shift : {0, 3}) {
+      std::vector<Memory> want = m, got = m;
+      evaluate(b.g, want);
+      run(*make_tile_kernel({&b.g, 1}, small), got, shift);
+      compare(b.g, got, want, 1e-5);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

@@ -116,6 +116,39 @@ RIDGE_INLINE float full_quotient(float a, float b) {
 }
 )";
 
+constexpr std::string_view kRowCopies = R"(
+template <int V, bool kAligned, class S> RIDGE_INLINE void copy_ahead(S* keep, const S* p, bool live) {
+  if (!live) return;
+#if !defined(RIDGE_SIMULATOR) && __CUDA_ARCH__ >= 800
+  if constexpr (kAligned && V * sizeof(S) % 16 == 0) {
+    u32 to = (u32)__cvta_generic_to_shared(keep);
+#pragma unroll
+    for (int k = 0; k < V * (int)sizeof(S) / 16; ++k)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * k), "l"((const uint4*)p + k) : "memory");
+    return;
+  }
+#endif
+#pragma unroll
+  for (int k = 0; k < V; ++k) keep[k] = p[k];
+}
+RIDGE_INLINE void end_copies() {
+#if !defined(RIDGE_SIMULATOR) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kLeft> RIDGE_INLINE void wait_for_copies() {
+#if !defined(RIDGE_SIMULATOR) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+#endif
+}
+RIDGE_INLINE void wait_for_copies(int left) {
+  if (left >= 4) wait_for_copies<4>();
+  else if (left >= 2) wait_for_copies<2>();
+  else if (left == 1) wait_for_copies<1>();
+  else wait_for_copies<0>();
+}
+)";
+
 const gpu::KernelDialect::Word kWords[] = {
     {"block", "blockIdx.x"},
     {"thread", "threadIdx.x"},
@@ -136,6 +169,7 @@ const gpu::KernelDialect::Word kWords[] = {
     {"atomic_max(", "atomicMax("},
     {"near_division", kNearDivision},
     {"clusters", kClusters},
+    {"row_copies", kRowCopies},
     {"cluster_rank", "cluster_rank()"},
     {"cluster_barrier", "cluster_barrier()"},
     {"cluster_store(", "cluster_store("},

@@ -31,10 +31,6 @@ std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel&
   return made;
 }
 
-std::unique_ptr<Kernel> make_pair(const ProgramKernel& row, const ProgramKernel& column, const GpuChip& chip) {
-  return make_row_kernel_with_sums(row.tiles[0], column.tiles[0], same_operands(row, column), chip);
-}
-
 // Stands in for a kernel whose work another kernel does.
 class Nothing final : public Kernel {
  public:
@@ -175,10 +171,24 @@ CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : pr
     for (size_t i : all) taken[i] = 1, does_[i].clear(), kernels_[i] = std::make_unique<Nothing>();
     does_[by] = std::move(all), kernels_[by] = std::move(kernel);
   };
-  std::vector<int> sums(count, -1);
-  find_row_sums(program_, maker.chip(), sums);
-  for (size_t i = 0; i < count; ++i)
-    if (const int j = sums[i]; j >= 0) take(i, {i, size_t(j)}, make_pair(program_.kernels[i], program_.kernels[size_t(j)], maker.chip()));
+  const std::vector<std::vector<size_t>> sums = find_row_sums(program_, maker.chip());
+  for (size_t i = 0; i < count; ++i) {
+    if (sums[i].empty()) continue;
+    std::vector<size_t> all = {i};
+    all.insert(all.end(), sums[i].begin(), sums[i].end());
+    take(i, std::move(all), make_row_kernel_with_sums(program_, i, sums[i], maker.chip()));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const ProgramKernel& k = program_.kernels[i];
+    if (taken[i] || k.group.kind != Group::Kind::node || !row(program_.graph[k.group.node].op).decompose) continue;
+    for (size_t j : columns_near(program_, i)) {
+      if (taken[j]) continue;
+      std::unique_ptr<Kernel> both = maker.macro_with_sums(program_, k, program_.kernels[j]);
+      if (!both) continue;
+      take(i, {i, j}, std::move(both));
+      break;
+    }
+  }
   for (JoinedKernels& j : find_joined_kernels(program_, taken, maker)) {
     const size_t last = j.kernels.back();
     take(last, std::move(j.kernels), std::move(j.kernel));

@@ -24,6 +24,10 @@ class KernelMaker {
   virtual std::unique_ptr<Kernel> joined(const Program& program, std::span<const ProgramKernel* const> first, const ProgramKernel& last) const {
     return (void)program, (void)first, (void)last, nullptr;
   }
+  // A macro's kernel that also does the work of a column kernel, which sums what it stores; null: no such kernel. Operands: the macro's, then the other's.
+  virtual std::unique_ptr<Kernel> macro_with_sums(const Program& program, const ProgramKernel& kernel, const ProgramKernel& column) const {
+    return (void)program, (void)kernel, (void)column, nullptr;
+  }
   // Products with equal keys may share launches; empty: the product has its own. Operands: those of the first product, then those of the second, …
   virtual std::string matmul_key(const Program& program, const ProgramKernel& kernel) const { return (void)program, (void)kernel, std::string(); }
   virtual std::unique_ptr<Kernel> matmuls(const Program& program, std::span<const ProgramKernel* const> kernels) const {

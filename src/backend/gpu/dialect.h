@@ -11,6 +11,9 @@
 //   @unroll                           before a loop; a number may follow
 //   @near_division                    defines near_reciprocal(x), for x of at least 1, and full_quotient(a, b), both without branches and within 2 units in the
 //                                     last place
+//   @row_copies                       defines copy_ahead<V, aligned>(to, from, if), which asks for V elements in shared memory, for the same thread;
+//   end_copies(),
+//                                     which ends a group of them; wait_for_copies(left), which waits for all but the last `left` groups
 //   @matrix_units                     defines what the following words need; only where GpuChip::matrix_units
 //   @clusters                         defines what the following words need; only where GpuChip::blocks_of_cluster is more than 1
 //   @cluster_rank, @cluster_barrier   the block's number in its cluster; waits for all threads of the cluster

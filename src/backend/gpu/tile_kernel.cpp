@@ -137,11 +137,16 @@ class TileKernel : public Kernel {
 
 std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, const GpuChip& chip) { return std::make_unique<TileKernel>(groups, chip); }
 
-std::unique_ptr<Kernel> make_row_kernel_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, const GpuChip& chip) {
-  std::optional<TilePlan> plan = plan_row_with_sums(row, column, same, chip);
+std::unique_ptr<Kernel> make_row_kernel_with_sums(const TileGroup& row, std::span<const TileGroup* const> columns, std::span<const int> same,
+                                                  std::span<const int> unread, const GpuChip& chip) {
+  const std::optional<TileGroup> column = united_columns(columns);
+  if (!column) return nullptr;
+  std::optional<TilePlan> plan = plan_row_with_sums(row, *column, same, unread, chip);
   if (!plan) return nullptr;
-  return std::make_unique<TileKernel>(std::move(*plan), row.operands + column.operands);
+  return std::make_unique<TileKernel>(std::move(*plan), row.operands + column->operands);
 }
+
+namespace {
 
 std::vector<int> same_operands(const ProgramKernel& row, const ProgramKernel& column) {
   std::vector<int> same;
@@ -149,23 +154,44 @@ std::vector<int> same_operands(const ProgramKernel& row, const ProgramKernel& co
     same.push_back(-1);
     for (size_t i = 0; i < row.operands.size(); ++i) {
       const ProgramOperand& r = row.operands[i];
-      if (!c.written && !r.written && r.owner && r.owner == c.owner && r.offset == c.offset) same.back() = int(i);
+      if (!c.written && r.owner && r.owner == c.owner && r.offset == c.offset) same.back() = int(i);
     }
   }
   return same;
 }
 
-void find_row_sums(const Program& program, const GpuChip& chip, std::vector<int>& takes_over) {
-  const std::vector<ProgramKernel>& kernels = program.kernels;
+bool is_single(const ProgramKernel& k, TileGroup::Template form) {
+  return k.group.kind == Group::Kind::tile && k.tiles.size() == 1 && k.tiles[0].form == form && k.tiles[0].accumulator < 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_row_kernel_with_sums(const Program& program, size_t row, std::span<const size_t> columns, const GpuChip& chip) {
+  std::vector<const TileGroup*> groups;
+  std::vector<int> same;
+  for (size_t j : columns) {
+    groups.push_back(&program.kernels[j].tiles[0]);
+    const std::vector<int> own = same_operands(program.kernels[row], program.kernels[j]);
+    same.insert(same.end(), own.begin(), own.end());
+  }
+  std::vector<int> unread;  // only the sums read them
+  const std::vector<ProgramOperand>& operands = program.kernels[row].operands;
+  for (size_t o = 0; o < operands.size(); ++o) {
+    if (!operands[o].written || !operands[o].owner || program.buffer_of(operands[o].owner).place != ProgramBuffer::Place::arena) continue;
+    auto uses = [&](size_t k) { return std::ranges::any_of(program.kernels[k].operands, [&](const auto& x) { return x.owner == operands[o].owner; }); };
+    bool read = false;
+    for (size_t k = 0; k < program.kernels.size() && !read; ++k) read = k != row && !std::ranges::count(columns, k) && uses(k);
+    if (!read) unread.push_back(int(o));
+  }
+  return make_row_kernel_with_sums(program.kernels[row].tiles[0], groups, same, unread, chip);
+}
+
+std::vector<size_t> columns_near(const Program& program, size_t kernel) {
   constexpr size_t kSearchDistance = 16;
-  std::vector<char> taken(kernels.size(), 0);
-  for (size_t i = 0; i < kernels.size(); ++i)
-    if (takes_over[i] >= 0) taken[i] = taken[size_t(takes_over[i])] = 1;
-  auto suits = [&](const ProgramKernel& k, TileGroup::Template form) {
-    return k.group.kind == Group::Kind::tile && k.tiles.size() == 1 && k.tiles[0].form == form && k.tiles[0].accumulator < 0;
-  };
+  const std::vector<ProgramKernel>& kernels = program.kernels;
   // The sums are computed earlier or later than planned, so nothing else may use their memory in between, and their inputs must be available.
-  auto may_move = [&](size_t from, size_t to, const std::vector<int>& same) {
+  auto may_move = [&](size_t from) {
+    const std::vector<int> same = same_operands(kernels[kernel], kernels[from]);
     for (size_t o = 0; o < kernels[from].operands.size(); ++o) {
       const ProgramOperand& operand = kernels[from].operands[o];
       if (!operand.written) {
@@ -174,22 +200,31 @@ void find_row_sums(const Program& program, const GpuChip& chip, std::vector<int>
       }
       const ProgramBuffer& buffer = program.buffer_of(operand.owner);
       if (buffer.place != ProgramBuffer::Place::output || program.state_input[size_t(buffer.index)] >= 0) return false;
-      for (size_t between = std::min(from, to); between <= std::max(from, to); ++between)
+      for (size_t between = std::min(from, kernel); between <= std::max(from, kernel); ++between)
         for (const ProgramOperand& other : kernels[between].operands)
           if (between != from && other.owner == operand.owner) return false;
     }
     return true;
   };
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    if (taken[i] || !suits(kernels[i], TileGroup::Template::row)) continue;
-    for (size_t j = i - std::min(i, kSearchDistance); j < std::min(kernels.size(), i + kSearchDistance); ++j) {
-      if (taken[j] || !suits(kernels[j], TileGroup::Template::column)) continue;
-      const std::vector<int> same = same_operands(kernels[i], kernels[j]);
-      if (!may_move(j, i, same) || !make_row_kernel_with_sums(kernels[i].tiles[0], kernels[j].tiles[0], same, chip)) continue;
-      takes_over[i] = int(j), taken[i] = taken[j] = 1;
-      break;
+  std::vector<size_t> columns;
+  for (size_t j = kernel - std::min(kernel, kSearchDistance); j < std::min(kernels.size(), kernel + kSearchDistance); ++j)
+    if (is_single(kernels[j], TileGroup::Template::column) && may_move(j)) columns.push_back(j);
+  return columns;
+}
+
+std::vector<std::vector<size_t>> find_row_sums(const Program& program, const GpuChip& chip) {
+  std::vector<std::vector<size_t>> takes_over(program.kernels.size());
+  std::vector<char> taken(program.kernels.size(), 0);
+  for (size_t i = 0; i < program.kernels.size(); ++i) {
+    if (taken[i] || !is_single(program.kernels[i], TileGroup::Template::row)) continue;
+    for (size_t j : columns_near(program, i)) {
+      std::vector<size_t> columns = takes_over[i];
+      columns.push_back(j);
+      if (taken[j] || !make_row_kernel_with_sums(program, i, columns, chip)) continue;
+      takes_over[i] = std::move(columns), taken[i] = taken[j] = 1;
     }
   }
+  return takes_over;
 }
 
 std::unique_ptr<Kernel> make_epilogue_kernel(const TileGroup& group, const GpuChip& chip) {

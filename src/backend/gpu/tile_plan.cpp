@@ -18,6 +18,10 @@ constexpr int64_t kLongRow = 2 * kRowPart;
 constexpr int64_t kFewLongRows = 32, kLongRowBlocks = 256, kLeastPart = 2048;  // rows of several phases to split, into about so many blocks of parts
 constexpr int64_t kColumnBlocks = 1024;                                        // blocks to aim for when splitting a column reduction
 constexpr int64_t kWarpRow = 1024;                                             // elements of the longest row for a single warp
+constexpr int64_t kSumRegisters = 96;                                          // per thread, for values of a row and for sums over rows
+constexpr int64_t kSumValues = 128;                                            // and for values alone
+constexpr int64_t kOtherRegisters = 44;                                        // addresses and temporaries
+constexpr int kMostAheadThreads = 640;                                         // of a block that copies rows ahead; two leave 48 registers each
 constexpr int kKeptRegisters = 40;                                             // per thread, for values of a row
 
 class Planner {
@@ -28,8 +32,6 @@ class Planner {
 
   // The group is a row group; its last stores are the values that the column group `own` sums.
   std::optional<TilePlan> run_with_sums(const TileGroup& own, int sums) {
-    constexpr int64_t kMaxRegisters = 64;
-    const int64_t blocks = 3 * chip_.multiprocessors;
     const TileGroup g = simplified(original_), columns = simplified(own);
     TileFacts f = facts_of(g);
     f.early.assign(g.nodes.size(), 0);
@@ -38,11 +40,25 @@ class Planner {
     const int64_t rows = kept_points(g), length = reduced_points(g);
     TileSchedule s;
     s.vector = vector_width(g, f, false);
-    s.threads = 128, s.lanes = 32;
+    s.threads = 128, s.lanes = 32, s.blocks = 3;
     s.chunks = int(ceil_div(length / s.vector, 32));
-    s.blocks = 3, s.sum_blocks = blocks, s.first_sum = own.operands + sums;
-    const int64_t kept = int64_t(s.chunks) * s.vector * (kept_values(g, f).most + sums);
-    if (g.reduced != 1 || columns.domain.rank() != 2 || length < 128 || length > kWarpRow || rows < 16 * blocks || kept > 2 * kMaxRegisters) return {};
+    const int64_t values = int64_t(s.chunks) * s.vector, kept = kept_values(g, f).most;
+    s.register_sums = int(std::clamp<int64_t>(kSumRegisters / values - kept, 0, sums));
+    if (f.phases > 1 && values * (kept + sums) > kSumValues) {  // too many for a warp; two hold all sums in registers
+      s.threads = s.lanes = 64, s.register_sums = sums;
+      s.chunks = int(ceil_div(length / s.vector, s.lanes));
+      s.blocks = int(std::max<int64_t>(65536 / (s.lanes * (s.chunks * s.vector * (kept + sums) + kOtherRegisters)), 1));
+    }
+    // Every block sums about the same number of rows.
+    auto turns = [&](int64_t per) { return ceil_div(rows, per * chip_.multiprocessors * (s.threads / s.lanes)); };
+    if (s.lanes == 32 && values * (kept + s.register_sums) <= kSumRegisters / 2 && turns(4) * 4 < turns(3) * 3) s.blocks = 4;
+    const int64_t blocks = s.blocks * chip_.multiprocessors;
+    s.sum_blocks = blocks, s.first_sum = own.operands + sums;
+    if (g.reduced != 1 || columns.domain.rank() != 2 || length < 128 || length > kWarpRow || rows < 16 * blocks ||
+        (s.lanes == 32 && values * kept > kSumValues))
+      return {};
+    if (s.blocks * (row_sums_shared_bytes(g, s, sums) + 1024) > chip_.shared_bytes_per_multiprocessor) return {};
+    if (row_sums_shared_bytes(g, s, sums) > chip_.shared_bytes) return {};
     split(columns, facts_of(columns), blocks, [&](const TileGroup&, const TileFacts&) {
       TileText text = written(row_text, g, f, s);
       add(std::move(text), s, blocks, rows, length);
@@ -104,7 +120,7 @@ class Planner {
     add(std::move(text), s, ceil_div(points, int64_t(s.threads) * s.unroll * s.vector), points, 1);
   }
 
-  void row(const TileGroup& g) {
+  void row(TileGroup g) {
     const TileFacts f = facts_of(g);
     const int64_t rows = kept_points(g), length = reduced_points(g);
     const TileKept kept = kept_values(g, f);
@@ -136,6 +152,14 @@ class Planner {
         const bool two = 2 * (shared + 2048) <= chip_.shared_bytes_per_multiprocessor;  // one block computes while the other reads
         s.threads = s.lanes = s.keep_shared && !two ? 1024 : 512;
         if (s.keep_shared && two) s.blocks = 2;
+        const int64_t row_blocks = 2 * chip_.multiprocessors;
+        if (s.keep_shared && two && f.phases > 1 && rows >= 4 * row_blocks && can_copy_ahead(g, kept, s.vector)) {
+          s.row_blocks = row_blocks;
+          for (size_t n = 0; n < g.nodes.size(); ++n)  // no row is read again while it is in the cache
+            if (g.nodes[n].kind == Kind::store && f.body(int(n))) g.accesses[size_t(g.nodes[n].access)].streaming = true;
+          for (int threads = 512; threads <= kMostAheadThreads; threads += 32)
+            if (ceil_div(vectors, 2 * threads) * threads < ceil_div(vectors, 2 * s.threads) * s.threads) s.threads = s.lanes = threads;
+        }
       } else if (again || need <= kKeptRegisters) {
         s.chunks = int(std::max<int64_t>(ceil_div(vectors, s.lanes), 1));
       } else {
@@ -144,7 +168,19 @@ class Planner {
     }
     if (length == 0) s.chunks = 0, s.vector = 1, s.keep_shared = false;
     TileText text = written(row_text, g, f, s);
-    add(std::move(text), s, ceil_div(rows, s.threads / s.lanes), rows, length);
+    add(std::move(text), s, s.row_blocks > 0 ? s.row_blocks : ceil_div(rows, s.threads / s.lanes), rows, length);
+  }
+
+  // Whether all data that is read again is addressed by its place in the row alone.
+  static bool can_copy_ahead(const TileGroup& g, const TileKept& kept, int vector) {
+    if (g.reduced != 1) return false;
+    for (size_t n = 0; n < g.nodes.size(); ++n) {
+      if (!kept.loads[n]) continue;
+      const TileAccess& access = g.accesses[size_t(g.nodes[n].access)];
+      if (g.nodes[n].in[0] >= 0 || access.gather >= 0 || !access.bounds.empty() || access.strides.back() != 1) return false;
+      if (vector * size_of(access.dtype) % 16 != 0) return false;
+    }
+    return true;
   }
 
   // The group, with finished reductions read from memory; `finished` is by node.
@@ -358,14 +394,15 @@ std::optional<TileGroup> with_column_sums(const TileGroup& row, const TileGroup&
   if (facts.phases != 1 || stores_body(column, facts)) return {};
   TileGroup out = row;
   std::vector<int> moved(column.nodes.size(), -1);
-  auto load_of = [&](const TileAccess& access) {
+  auto value_of = [&](const TileAccess& access) {  // what the row group reads or writes there
     for (int n = 0; n < int(row.nodes.size()); ++n) {
       const TileNode& node = row.nodes[size_t(n)];
-      if (node.kind != Kind::load || node.in[0] >= 0) continue;
+      const bool stores = node.kind == Kind::store;
+      if (!stores && (node.kind != Kind::load || node.in[0] >= 0)) continue;
       const TileAccess& a = row.accesses[size_t(node.access)];
       if (a.operand >= 0 && a.operand == same[size_t(access.operand)] && a.dtype == access.dtype && a.offset == access.offset && a.strides == access.strides &&
           a.bounds.empty() && a.gather < 0)
-        return n;
+        return stores ? node.in[0] : n;
     }
     return -1;
   };
@@ -387,9 +424,9 @@ std::optional<TileGroup> with_column_sums(const TileGroup& row, const TileGroup&
     if (node.kind == Kind::load) {
       const TileAccess& access = column.accesses[size_t(node.access)];
       if (!access.bounds.empty() || access.gather >= 0 || node.in[0] >= 0) return {};
-      moved[size_t(n)] = load_of(access);
+      moved[size_t(n)] = value_of(access);
       if (moved[size_t(n)] >= 0) continue;
-      if (facts.body(n)) return {};  // reads memory that the row group does not read
+      if (facts.body(n)) return {};  // reads memory that the row group neither reads nor writes
       out.accesses.push_back(access);
       out.accesses.back().operand += row.operands;
       node.access = int(out.accesses.size()) - 1;
@@ -416,14 +453,38 @@ std::optional<TileGroup> with_column_sums(const TileGroup& row, const TileGroup&
 
 }  // namespace
 
-std::optional<TilePlan> plan_row_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, const GpuChip& chip) {
+std::optional<TileGroup> united_columns(std::span<const TileGroup* const> columns) {
+  TileGroup all = *columns[0];
+  for (const TileGroup* column : columns.subspan(1)) {
+    if (column->form != all.form || column->domain != all.domain || column->reduced != all.reduced) return {};
+    const int first_node = int(all.nodes.size()), first_access = int(all.accesses.size());
+    for (TileAccess access : column->accesses) {
+      if (access.operand >= 0) access.operand += all.operands;
+      if (access.gather >= 0) access.gather += first_node;
+      all.accesses.push_back(std::move(access));
+    }
+    for (TileNode node : column->nodes) {
+      for (int& in : node.in)
+        if (in >= 0) in += first_node;
+      if (node.access >= 0) node.access += first_access;
+      all.nodes.push_back(node);
+    }
+    all.operands += column->operands;
+  }
+  return all;
+}
+
+std::optional<TilePlan> plan_row_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, std::span<const int> unread,
+                                           const GpuChip& chip) {
   TileGroup own = column;
   for (TileAccess& access : own.accesses)
     if (access.operand >= 0) access.operand += row.operands;
   own.operands = row.operands + column.operands;
   const int sums = int(reductions(column).size());
-  const std::optional<TileGroup> both = with_column_sums(row, column, same, own.operands + sums);
+  std::optional<TileGroup> both = with_column_sums(row, column, same, own.operands + sums);
   if (!both) return {};
+  for (TileNode& node : both->nodes)
+    if (node.kind == Kind::store && std::ranges::count(unread, both->accesses[size_t(node.access)].operand)) node = {.kind = Kind::literal};
   return Planner(*both, chip, {}).run_with_sums(own, sums);
 }
 

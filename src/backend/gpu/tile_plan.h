@@ -28,10 +28,14 @@ struct TileSharing {
   bool many = false;  // several groups, listed in a table of entries
 };
 
-// A row group that also computes, from data it reads anyway, the sums over rows of a column group over the same points. Operands: the row group's, then the
-// column group's; `same` maps each operand of the column group to the row group's operand with the same memory, -1: none. Empty if the groups cannot be
-// combined.
-std::optional<TilePlan> plan_row_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, const GpuChip& chip);
+// Column groups over the same points as one group; their operands follow each other. Empty if the points differ.
+std::optional<TileGroup> united_columns(std::span<const TileGroup* const> columns);
+
+// A row group that also computes, from data it reads or writes anyway, the sums over rows of a column group over the same points. Operands: the row group's,
+// then the column group's; `same` maps each operand of the column group to the row group's operand with the same memory, -1: none. `unread`: operands of
+// the row group that need not be stored. Empty if the groups cannot be combined.
+std::optional<TilePlan> plan_row_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, std::span<const int> unread,
+                                           const GpuChip& chip);
 
 TilePlan plan_tile(const TileGroup& group, const GpuChip& chip, const TileSharing& sharing);
 

@@ -9,6 +9,11 @@
 namespace ridge::gpu {
 
 using Kind = TileNode::Kind;
+namespace {
+
+constexpr int kAheadVectors = 2;  // per thread and turn of a loop that does not wait for memory
+
+}  // namespace
 
 // ---- row ----
 
@@ -102,12 +107,16 @@ void TileSkeleton::row_body(int phase, const std::string& here) {
 void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
   const std::vector<char> computes = phase_nodes(group_, facts_, phase);
   const std::vector<int> early = plain_loads(computes);
-  const bool from_memory = std::any_of(early.begin(), early.end(), [&](int n) { return !(schedule_.keep_shared && kept.loads[size_t(n)] && made[size_t(n)]); });
+  const bool ahead = schedule_.row_blocks > 0, last = phase == facts_.phases;
+  auto in_shared = [&](int n) { return schedule_.keep_shared && kept.loads[size_t(n)] && (made[size_t(n)] || ahead); };
+  const bool from_memory = !ahead && !std::all_of(early.begin(), early.end(), in_shared);
   int64_t bytes = 0;
   for (int n : early) bytes += (facts_.wide(n) ? schedule_.vector : 1) * size_of(group_.nodes[size_t(n)].dtype);
-  const int batch = !from_memory || bytes > 32 ? 2 : 4;
+  const int batch = !from_memory || bytes > 32 ? kAheadVectors : 4;
+  if (ahead && last) copied_row("next");
   out_.line("@unroll 1");
   out_.open(fmt::format("for (J first = begin + lane * V; first < end; first += {} * V) {{", schedule_.lanes * batch));
+  if (ahead && phase == 0) out_.line(fmt::format("wait_for_copies((int)((end - 1 - first) / ({} * V)));", schedule_.lanes * batch));
   for (int n : early) out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[size_t(n)].dtype), n, batch, facts_.wide(n) ? "[V]" : ""));
   auto begin_vectors = [&] {
     out_.line("@unroll");
@@ -119,8 +128,7 @@ void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<
   begin_vectors();
   const TileWriter::Scope scope = out_.enter();
   for (int n : early) {
-    const bool shared = schedule_.keep_shared && kept.loads[size_t(n)];
-    out_.shared(n, shared && made[size_t(n)] ? shared_address_[size_t(n)] : "", false);
+    out_.shared(n, in_shared(n) ? shared_address_[size_t(n)] : "", false);
     out_.target(n, fmt::format("k{}[c]", n));
     out_.want(n, "here");
   }
@@ -130,7 +138,7 @@ void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<
   begin_vectors();
   for (int n : early) {
     out_.place(n, fmt::format("k{}[c]", n));
-    if (schedule_.keep_shared && kept.loads[size_t(n)] && !made[size_t(n)])
+    if (schedule_.keep_shared && kept.loads[size_t(n)] && !in_shared(n))
       out_.line(fmt::format("store<V>({}, k{}[c], here, false);", shared_address_[size_t(n)], n));
   }
   for (int n = 0; n < int(group_.nodes.size()); ++n)
@@ -155,7 +163,42 @@ void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<
   }
   out_.leave(scope);
   out_.close();
+  if (ahead && last) copy_vectors("next < rows");
   out_.close();
+}
+
+// Asks for a row's single values; what is computed from them can wait until the first pass has hidden the time that they take.
+void TileSkeleton::kept_loads() {
+  for (int n = 0; n < int(group_.nodes.size()); ++n)
+    if (alive_[size_t(n)] && !facts_.body(n) && facts_.phase[size_t(n)] == 0 && group_.nodes[size_t(n)].kind == Kind::load) out_.want(n, "true");
+}
+
+// Where a row's data begins that is copied ahead.
+void TileSkeleton::copied_row(const std::string& row) {
+  const TileKept kept = kept_values(group_, facts_);
+  for (size_t n = 0; n < group_.nodes.size(); ++n) {
+    if (!kept.loads[n]) continue;
+    const TileAccess& access = group_.accesses[size_t(group_.nodes[n].access)];
+    const std::string type = "@global const " + std::string(TileWriter::memory(access.dtype)) + "*";
+    out_.line(fmt::format("{} from{};", type, n));
+    out_.open("{");
+    coordinates(kept_axes(group_), row);
+    out_.line(fmt::format("const I x{} = 0;", facts_.axis));
+    out_.line(fmt::format("from{} = p{} + ({});", n, group_.nodes[n].access, out_.element(access, false)));
+    out_.close();
+  }
+}
+
+// Asks for the vectors of one turn of the loop.
+void TileSkeleton::copy_vectors(const std::string& there) {
+  const TileKept kept = kept_values(group_, facts_);
+  out_.line("@unroll");
+  out_.open(fmt::format("for (int c = 0; c < {}; ++c) {{", kAheadVectors));
+  out_.line(fmt::format("const J j = first + c * {} * V;", schedule_.lanes));
+  for (size_t n = 0; n < group_.nodes.size(); ++n)
+    if (kept.loads[n]) out_.line(fmt::format("copy_ahead<V, A>({}, from{} + j, {} && j < end);", shared_address_[n], n, there));
+  out_.close();
+  out_.line("end_copies();");
 }
 
 // The reductions of one phase, from the parts that an earlier launch left. Every warp combines them in the same order.
@@ -188,6 +231,8 @@ void TileSkeleton::row_function() {
                           schedule_.part, schedule_.part));
   } else if (schedule_.sum_blocks > 0) {
     begin_rows();
+  } else if (schedule_.row_blocks > 0) {
+    begin_rows_ahead();
   } else {
     out_.line(fmt::format("const I number = block * {} + (I)@thread / {};", schedule_.threads / schedule_.lanes, schedule_.lanes));
     out_.line("const bool live = number < rows;");
@@ -196,7 +241,10 @@ void TileSkeleton::row_function() {
   if (!parts) out_.line(fmt::format("const J begin = 0, end = {};", length));
   out_.line("(void)live, (void)row, (void)begin, (void)end;");
   coordinates(kept_axes(group_), "row");
-  kept_values_of(0, "true");
+  if (schedule_.row_blocks > 0)
+    kept_loads();
+  else
+    kept_values_of(0, "true");
   if (schedule_.phase > 0) out_.line(fmt::format("const J parts = (length + {}) / {};", schedule_.part - 1, schedule_.part));
   if (schedule_.phase > 0) out_.line("(void)parts;");
   for (int phase = 0; phase < schedule_.phase; ++phase) join_parts(phase);
@@ -219,6 +267,7 @@ void TileSkeleton::row_function() {
       const std::vector<char> computes = phase_nodes(group_, facts_, phase);
       for (size_t n = 0; n < group_.nodes.size(); ++n) made[n] |= computes[n];
     }
+    if (schedule_.row_blocks > 0 && phase == 0) kept_values_of(0, "true");
     if (final) continue;
     if (keep && phase + 1 == facts_.phases) load_ahead(phase + 1, kept, made);
     std::vector<int> now;
@@ -249,20 +298,60 @@ void TileSkeleton::row_function() {
   }
   if (last == facts_.phases) kept_stores(parts ? "part == 0 && lane == 0" : "live && lane == 0");
   if (schedule_.sum_blocks > 0) end_rows();
+  if (schedule_.row_blocks > 0) out_.close();
   out_.close();
+}
+
+// A block that iterates over rows in shared memory. A thread copies what it will read itself, so that no barrier is needed.
+void TileSkeleton::begin_rows_ahead() {
+  out_.open("{");
+  out_.line(fmt::format("const J begin = 0, end = {};", reduced_points(group_)));
+  copied_row("block");
+  out_.open(fmt::format("for (J first = begin + lane * V; first < end; first += {} * V) {{", schedule_.lanes * kAheadVectors));
+  copy_vectors("block < rows");
+  out_.close();
+  out_.close();
+  out_.line("@unroll 1");
+  out_.open(fmt::format("for (I row = block; row < rows; row += {}) {{", schedule_.row_blocks));
+  out_.line("const bool live = true;");
+  out_.line(fmt::format("const I next = row + {};", schedule_.row_blocks));
+}
+
+std::vector<int> TileSkeleton::sums_of_rows() const {
+  std::vector<int> sums = all_stores(group_);
+  std::erase_if(sums, [&](int n) { return !is_sum(n); });
+  return sums;
+}
+
+// Sums in registers share the first region, one after another.
+int64_t TileSkeleton::region_of_sum(int store) const {
+  const std::vector<int> sums = sums_of_rows();
+  const int64_t number = std::find(sums.begin(), sums.end(), store) - sums.begin();
+  return number < schedule_.register_sums ? -1 : number - schedule_.register_sums + (schedule_.register_sums > 0);
 }
 
 // A block whose warps iterate over many rows and sum over them, column by column.
 void TileSkeleton::begin_rows() {
-  for (int n : all_stores(group_)) {
-    if (!is_sum(n)) continue;
-    out_.line(fmt::format("float q{}[{}][V];", n, schedule_.chunks));
+  const int lanes = schedule_.lanes, warps = schedule_.threads / lanes;
+  const int64_t length = reduced_points(group_), vectors = length / schedule_.vector;
+  for (int n : sums_of_rows()) {
+    const int64_t region = region_of_sum(n);
+    if (region < 0) {
+      out_.line(fmt::format("float q{}[{}][V];", n, schedule_.chunks));
+      out_.line("@unroll");
+      out_.line(fmt::format("for (int c = 0; c < {}; ++c) spread<V>(q{}[c], 0.f);", schedule_.chunks, n));
+      continue;
+    }
+    out_.line(fmt::format("@in_shared float* q{} = (@in_shared float*)shared_memory + ({} + (int)@thread / 32) * {} + lane * V;", n, region * warps, length));
     out_.line("@unroll");
-    out_.line(fmt::format("for (int c = 0; c < {}; ++c) spread<V>(q{}[c], 0.f);", schedule_.chunks, n));
+    out_.open(fmt::format("for (int c = 0; c < {}; ++c) {{", schedule_.chunks));
+    out_.line("float zeros[V];");
+    out_.line("spread<V>(zeros, 0.f);");
+    out_.line(fmt::format("store<V>(q{} + c * 32 * V, zeros, c * 32 + lane < {}, false);", n, vectors));
+    out_.close();
   }
-  const int warps = schedule_.threads / 32;
   out_.line("@unroll 1");
-  out_.open(fmt::format("for (I row = block * {} + (I)@thread / 32; row < rows; row += {}) {{", warps, schedule_.sum_blocks * warps));
+  out_.open(fmt::format("for (I row = block * {} + (I)@thread / {}; row < rows; row += {}) {{", warps, lanes, schedule_.sum_blocks * warps));
   out_.line("const bool live = true;");
 }
 
@@ -270,16 +359,30 @@ void TileSkeleton::begin_rows() {
 void TileSkeleton::end_rows() {
   out_.close();
   const int64_t length = reduced_points(group_), vectors = length / schedule_.vector;
-  out_.line("@in_shared float* totals = (@in_shared float*)shared_memory;");
-  for (int n : all_stores(group_)) {
-    if (!is_sum(n)) continue;
-    out_.line("@unroll");
-    out_.line(fmt::format("for (int c = 0; c < {}; ++c) for (int k = 0; k < V; ++k)", schedule_.chunks));
-    out_.line(fmt::format("  if (c * 32 + lane < {}) totals[(int)@thread / 32 * {} + (c * 32 + lane) * V + k] = q{}[c][k];", vectors, length, n));
+  if (schedule_.lanes > 32) {
+    for (int n : sums_of_rows()) {
+      const int operand = group_.accesses[size_t(group_.nodes[size_t(n)].access)].operand;
+      out_.line("@unroll");
+      out_.line(fmt::format(
+          "for (int c = 0; c < {}; ++c) store<V, A>((@global float*)entry.p[{}] + block * (I){} + (c * {} + lane) * V, q{}[c], c * {} + lane < {}, false);",
+          schedule_.chunks, pointer(operand), length, schedule_.lanes, n, schedule_.lanes, vectors));
+    }
+    return;
+  }
+  const int warps = schedule_.threads / 32;
+  out_.line("@in_shared float* totals;");
+  for (int n : sums_of_rows()) {
+    const int64_t region = region_of_sum(n);
+    out_.line(fmt::format("totals = (@in_shared float*)shared_memory + {};", std::max<int64_t>(region, 0) * warps * length));
+    if (region < 0) {
+      out_.line("@unroll");
+      out_.line(fmt::format("for (int c = 0; c < {}; ++c) for (int k = 0; k < V; ++k)", schedule_.chunks));
+      out_.line(fmt::format("  if (c * 32 + lane < {}) totals[(int)@thread / 32 * {} + (c * 32 + lane) * V + k] = q{}[c][k];", vectors, length, n));
+    }
     out_.line("@barrier;");
     out_.open(fmt::format("for (int i = (int)@thread; i < {}; i += {}) {{", length, schedule_.threads));
     out_.line("float total = totals[i];");
-    out_.line(fmt::format("for (int w = 1; w < {}; ++w) total = add(total, totals[w * {} + i]);", schedule_.threads / 32, length));
+    out_.line(fmt::format("for (int w = 1; w < {}; ++w) total = add(total, totals[w * {} + i]);", warps, length));
     const int operand = group_.accesses[size_t(group_.nodes[size_t(n)].access)].operand;
     out_.line(fmt::format("((@global float*)entry.p[{}])[block * (I){} + i] = total;", pointer(operand), length));
     out_.close();
@@ -296,8 +399,13 @@ std::string TileSkeleton::call() const {
 
 TileText TileSkeleton::row() {
   use_group();
-  const int64_t shared = schedule_.sum_blocks > 0 ? schedule_.threads / 32 * reduced_points(group_) * 4 : shared_layout();
+  int64_t shared = 0;
+  if (schedule_.sum_blocks > 0)
+    shared = row_sums_shared_bytes(group_, schedule_, int(sums_of_rows().size()));
+  else
+    shared = shared_layout();
   if (shared > 0) out_.line("@dynamic_shared;");
+  if (schedule_.row_blocks > 0) out_.line("@row_copies");
   row_function();
   return finish("tile_row", call(), shared);
 }
@@ -315,6 +423,12 @@ TileText TileSkeleton::row_part() {
           : fmt::format("  if ((({}) & 15) == 0) making::run<{}, true>(making, fault, 0);\n  else making::run<{}, false>(making, fault, 0);\n", all,
                         schedule_.vector, schedule_.vector);
   return {{call, schedule_.dialect->write(entry_types() + out_.take()), 0}, pointers_};
+}
+
+int64_t row_sums_shared_bytes(const TileGroup& group, const TileSchedule& schedule, int sums) {
+  if (schedule.lanes > 32) return 0;  // each column has a thread of its own
+  const int regions = std::max(0, sums - schedule.register_sums) + (schedule.register_sums > 0);
+  return regions * (schedule.threads / 32) * reduced_points(group) * int64_t(sizeof(float));
 }
 
 }  // namespace ridge::gpu

@@ -51,10 +51,16 @@ class TileSkeleton {
   std::vector<int> plain_loads(const std::vector<char>& computes) const;
   void load_ahead(int phase, TileKept& kept, std::vector<char>& made);
   void kept_pass(int phase, const TileKept& kept, const std::vector<char>& made);
+  void kept_loads();
+  void copied_row(const std::string& row);
+  void copy_vectors(const std::string& there);
   void loop_pass(int phase, const TileKept& kept, const std::vector<char>& made);
   void begin_rows();
+  void begin_rows_ahead();
   void end_rows();
-  bool is_sum(int store) const;  // a sum over rows, kept in registers until the block finishes
+  bool is_sum(int store) const;            // a sum over rows, kept until the block finishes
+  std::vector<int> sums_of_rows() const;   // such stores
+  int64_t region_of_sum(int store) const;  // of shared memory, in regions of a row for each warp; -1: the sum stays in registers
   void row_body(int phase, const std::string& here);
   std::string call() const;
   void body_stores(int phase, const std::string& here, const std::string& live);

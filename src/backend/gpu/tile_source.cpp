@@ -233,8 +233,17 @@ void TileSkeleton::body_stores(int phase, const std::string& here, const std::st
       out_.store(n, live);
       continue;
     }
+    const std::string value = out_.value(group_.nodes[size_t(n)].in[0]);
+    if (region_of_sum(n) < 0) {
+      out_.line("@unroll");
+      out_.line(fmt::format("for (int k = 0; k < V; ++k) if ({}) q{}[c][k] = add(q{}[c][k], {});", here, n, n, value));
+      continue;
+    }
+    out_.line(fmt::format("float w{}[V];", n));
+    out_.line(fmt::format("load<V>(w{}, q{} + c * 32 * V, {});", n, n, here));
     out_.line("@unroll");
-    out_.line(fmt::format("for (int k = 0; k < V; ++k) if ({}) q{}[c][k] = add(q{}[c][k], {});", here, n, n, out_.value(group_.nodes[size_t(n)].in[0])));
+    out_.line(fmt::format("for (int k = 0; k < V; ++k) w{}[k] = add(w{}[k], {});", n, n, value));
+    out_.line(fmt::format("store<V>(q{} + c * 32 * V, w{}, {}, false);", n, n, here));
   }
 }
 

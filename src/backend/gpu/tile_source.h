@@ -19,9 +19,11 @@ struct TileSchedule {
   int blocks = 0;            // blocks per multiprocessor for which registers must suffice; 0: no limit
   bool loads_first = false;  // row, in registers: begins with what its last phase reads
   bool keep_shared = false;  // row, in a loop: keep data that is read again in shared memory
+  int64_t row_blocks = 0;    // row, with keep_shared: this many blocks share the rows, and copy the next row while they store the current one; 0: a row each
   int columns = 32;          // column, combine: adjacent threads on different columns; the other threads take other rows
   int64_t sum_blocks = 0;    // row: this many blocks share the rows; each sums over its own rows the values for operands from `first_sum` on
   int first_sum = 0;
+  int register_sums = 0;    // of these sums, how many stay in registers; a warp adds to the others in shared memory
   int64_t part = 0;         // reduced elements (rows) per block, whose results are combined later; 0: all
   int phase = 0;            // row, in parts: the phase that the kernel runs, after combining the parts of the earlier ones
   bool wide_index = false;  // 64 bits
@@ -48,6 +50,7 @@ TileText transposed_map_text(const TileGroup& group, const TileFacts& facts, con
 TileText row_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);             // n: rows, r: their length
 // The same as a function for other kernels to call: its entry is the call, with `making` as the entry's arguments and `fault`, for block 0.
 TileText row_part_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);
+int64_t row_sums_shared_bytes(const TileGroup& group, const TileSchedule& schedule, int sums);       // of a row kernel that sums over its rows
 TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);  // n: outer points, r: rows
 // Combines the parts of the first reductions and performs the stores whose values are then known. n: kept points, r: parts.
 TileText combine_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -200,7 +201,9 @@ void TileWriter::pointwise(int n, const std::string& expression) {
 
 int TileWriter::chosen(int n) const {
   const TileNode& node = group_.nodes[size_t(n)];
-  if (!decided_ || node.kind != Kind::elementwise || node.op != Op::select) return -1;
+  if (!decided_ || node.kind != Kind::elementwise) return -1;
+  if (node.op == Op::add && node.dtype == DType::f32) return is_zero(node.in[0]) ? node.in[1] : is_zero(node.in[1]) ? node.in[0] : -1;
+  if (node.op != Op::select) return -1;
   const std::string& condition = place_[size_t(node.in[0])];
   return condition == "1" ? node.in[1] : condition == "0" ? node.in[2] : -1;
 }
@@ -216,7 +219,11 @@ std::vector<TileWriter::Decision> TileWriter::decisions(const std::vector<char>&
       if (index.kind != Kind::index || facts_.body(other) || !has(other)) continue;
       const TileAccess& access = group_.accesses[size_t(index.access)];
       if (access.strides[facts_.axis] != 1) continue;
-      const std::string first = "(" + element(access, true) + ")", last = "(" + element(access, true) + " + (V - 1))", x = "(i64)" + place_[size_t(other)];
+      double reach = double(std::abs(access.offset)) + 8;
+      for (int i = 0; i < group_.domain.rank(); ++i) reach += double(std::abs(access.strides[i])) * double(group_.domain[i]);
+      const bool narrow = group_.nodes[size_t(other)].dtype == DType::i32 && reach < 2147483647.0;
+      const std::string number = narrow ? "((int)(" + element(access, false) + "))" : "(" + element(access, true) + ")";
+      const std::string first = number, last = "(" + number + " + (V - 1))", x = (narrow ? "" : "(i64)") + place_[size_t(other)];
       const bool below = (node.op == Op::less || node.op == Op::less_equal) == (p == 0);  // the index is the smaller operand
       const char* sign = node.op == Op::less || node.op == Op::greater ? "<" : "<=";
       if (node.op == Op::equal || node.op == Op::not_equal)

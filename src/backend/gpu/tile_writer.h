@@ -57,6 +57,8 @@ class TileWriter {
   static const char* memory(DType t);  // in memory
   static std::string rounded(DType t, const std::string& expression);
 
+  std::string element(const TileAccess& access, bool wide_number) const;  // index of the (first) element
+
  private:
   std::string own(int node);  // declares the variable and records it
   void emit(int node, const std::string& live);
@@ -66,8 +68,7 @@ class TileWriter {
   std::string operation(int node) const;
   std::string cast(int node) const;
   std::string literal(const TileNode& node) const;
-  std::string element(const TileAccess& access, bool wide_number) const;  // index of the (first) element
-  std::string inside(const TileAccess& access) const;                     // the bounds check as a condition; empty: none
+  std::string inside(const TileAccess& access) const;  // the bounds check as a condition; empty: none
   bool stored_only(int node) const;
   bool same_value(int a, int b) const;
   bool is_below_maximum(int node) const;  // the node is a value minus the maximum of the same values
