@@ -9,12 +9,15 @@ namespace {
 using namespace test::attention_case;
 
 struct Case : test::AttentionCase {
-  int multiprocessors = 0;  // number that kernels see; 0: the real one
+  int multiprocessors = 0;      // number that kernels see; 0: the real one
+  std::vector<std::byte> sums;  // of the gradients over batches and positions, dq's, then dk's and dv's; empty: not wanted
 
   std::unique_ptr<Kernel> kernel(bool backward) const {
     Chip chip = test::CudaDevice::the().chip();
     if (multiprocessors) chip.multiprocessors = multiprocessors;
-    return make_attention(d, backward, true, chip);
+    if (!backward || sums.empty()) return make_attention(d, backward, true, chip);
+    const int64_t width = d.heads * d.dim;
+    return make_hopper_attention_with_sums(d, {.columns = 3 * width, .first = {0, width, 2 * width}, .operands = 2, .written = 1}, chip);
   }
 
   void run(bool backward) {
@@ -34,6 +37,8 @@ struct Case : test::AttentionCase {
     const size_t results = places.size();
     array(out, margin), array(lse, kMargin * 4);
     if (backward) array(dout, margin), array(dq, margin), array(dk, margin), array(dv, margin);
+    const bool with_sums = backward && !sums.empty();
+    if (with_sums) places.push_back(places[results + 3]), array(sums, 0);
     const std::unique_ptr<Kernel> kernel = this->kernel(backward);
     const std::vector<std::byte> work(size_t(kernel->workspace_bytes()), std::byte{0xff});  // NaN, to catch reads before writes
     memory.push_back(device.memory(work.data(), int64_t(work.size())));
@@ -47,6 +52,7 @@ struct Case : test::AttentionCase {
     auto back = [&](std::vector<std::byte>& x, size_t i) { x = device.read(memory[i], int64_t(x.size())); };
     if (!backward) back(out, results), back(lse, results + 1);
     if (backward) back(dq, results + 3), back(dk, results + 4), back(dv, results + 5);
+    if (with_sums) back(sums, results + 6);
   }
 };
 
@@ -102,6 +108,9 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
       {DType::bf16, 320, 256, 72, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},
       {DType::bf16, 400, 400, 128, {4, 2}, true, Mask::none, -1, 0, Layout::qkv_slices, 2},  // more work than blocks: each does two
       {DType::bf16, 300, 520, 64, {4, 2}, true, Mask::none, -1, 0, Layout::heads_first, 2},
+      {DType::bf16, 700, 700, 64, {2, 1}, true, Mask::none, -1, 0, Layout::qkv_slices, 2},
+      {DType::bf16, 1024, 1024, 64, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices, 2},
+      {DType::f16, 270, 530, 48, {2, 2}, false, Mask::none, -1, 0, Layout::heads_first, 2},
   };
   // All texts are requested first, so that they are compiled in parallel.
   std::vector<Case> cases;
@@ -177,6 +186,31 @@ TEST_F(GpuAttention, IsDeterministic) {
   Case again = c;
   again.run(false), again.run(true);
   EXPECT_TRUE(first.out == again.out && first.lse == again.lse && first.dq == again.dq && first.dk == again.dk && first.dv == again.dv);
+}
+
+// The sums are of the rounded gradients. Hopper's kernels are not simulated.
+TEST_F(GpuAttention, GradientsWithTheirSums) {
+  Case c;
+  c.d = {.batch = 3, .heads = 2, .kv_heads = 2, .queries = 300, .keys = 300, .dim = 64, .dtype = DType::bf16};
+  c.d.causal = true, c.d.scale = 0.125, c.multiprocessors = 2;
+  c.make(Layout::qkv_slices);
+  const int64_t width = c.d.heads * c.d.dim;
+  c.sums.resize(size_t(3 * width) * 4);
+  ASSERT_TRUE(c.kernel(true));
+  EXPECT_EQ(c.kernel(true)->launches(), 3);
+  Case other = c;
+  other.d.dk[2] += 8;  // not a column of the same matrix
+  EXPECT_FALSE(other.kernel(true));
+  if (!test::tests_real_gpu() || !test::CudaDevice::the().chip().wgmma()) return;
+  check(c);
+  const std::pair<const std::vector<std::byte>*, const AttentionDesc::Strides*> parts[] = {{&c.dq, &c.d.dq}, {&c.dk, &c.d.dk}, {&c.dv, &c.d.dv}};
+  for (int64_t column = 0; column < 3 * width; ++column) {
+    const auto& [bytes, strides] = parts[column / width];
+    double sum = 0;
+    for (int64_t b = 0; b < c.d.batch; ++b)
+      for (int64_t i = 0; i < c.d.queries; ++i) sum += c.at(*bytes, *strides, b, column % width / 64, i, column % 64);
+    EXPECT_NEAR(load(DType::f32, c.sums, column), sum, 1e-4 * (1 + std::abs(sum))) << column;
+  }
 }
 
 // How queries are distributed to blocks does not affect the bits.

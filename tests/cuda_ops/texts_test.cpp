@@ -24,11 +24,11 @@ using cuda::Chip;
 using cuda::KernelText;
 
 // A GPT-2 step in bf16 with dropout: body, update, evaluation. More layers add no texts.
-StepPlan plan_gpt2(PlanBackend& backend) {
+StepPlan plan_gpt2(PlanBackend& backend, double dropout = 0.1, int64_t micro = 32) {
   GptConfig c;
-  c.vocab = 50257, c.padded_vocab = 50304, c.block = 1024, c.layers = 2, c.heads = 12, c.width = 768, c.bias = true, c.dropout = 0.1;
+  c.vocab = 50257, c.padded_vocab = 50304, c.block = 1024, c.layers = 2, c.heads = 12, c.width = 768, c.bias = true, c.dropout = dropout;
   StepOptions o;
-  o.clip = 1, o.precision = Precision::bf16, o.micro = 32, o.evaluation_micro = 32, o.recompute = Recompute::free, o.backend = &backend;
+  o.clip = 1, o.precision = Precision::bf16, o.micro = micro, o.evaluation_micro = micro, o.recompute = Recompute::free, o.backend = &backend;
   return TrainStep(gpt_step_model(c, 64), o).plan();
 }
 
@@ -107,7 +107,7 @@ constexpr Limits kLimits[] = {
     {"tile_combine", 48, 0, 8192},
     {"radix_", 48, 0, 12288},
     {"segment_", 64, 0, 4096},
-    {"attention_hopper_forward", 168, 16, 116736},
+    {"attention_hopper_forward", 168, 16, 133120},
     {"attention_hopper_grad", 168, 128, 204800},
     {"", 128, 0, 49152},
 };
@@ -164,6 +164,17 @@ TEST(CudaPlans, KernelsAndBytesMatchThePins) {
     pins.push_back({fmt::format("{:7} {} texts", chip.target(), backend.texts().size()), {}});
   }
   expect_pins("plans/cuda", std::move(pins));
+}
+
+// Of a GPT-2 step's sums of columns, those of what norms' and attention's gradients store are in these kernels.
+TEST(CudaPlans, BiasGradientsAreSummedWhereTheyAreStored) {
+  for (auto [minor, columns, with_attention] : {std::array<int, 3>{0, 3, 1}, {9, 4, 0}}) {
+    PlanBackend backend(cuda::chip_for(minor ? 8 : 9, minor));
+    plan_gpt2(backend, 0, 64);
+    auto count = [&](std::string_view entry) { return std::ranges::count_if(backend.texts(), [&](const KernelText& t) { return t.entry == entry; }); };
+    EXPECT_EQ(count("tile_column"), columns) << minor;
+    EXPECT_EQ(count("attention_hopper_grad_sums"), with_attention) << minor;
+  }
 }
 
 }  // namespace

@@ -241,6 +241,42 @@ std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::sp
   return std::make_unique<ShortDecodeKernel>(d, form, found, chip);
 }
 
+std::unique_ptr<Kernel> make_attention_with_sums(const Program& program, const ProgramKernel& kernel, const ProgramKernel& column, const Chip& chip) {
+  if (program.graph[kernel.group.node].op != Op::attention_grad || column.operands.size() != 2 || kernel.operands.size() < 3) return nullptr;
+  // A sum of 16-bit numbers over all axes but the last.
+  const TileGroup& group = column.tiles[0];
+  const TileAccess *from = nullptr, *to = nullptr;
+  int sums = 0;
+  for (const TileNode& node : group.nodes) {
+    using Kind = TileNode::Kind;
+    if (node.kind == Kind::load) from = &group.accesses[size_t(node.access)];
+    if (node.kind == Kind::store) to = &group.accesses[size_t(node.access)];
+    sums += node.kind == Kind::reduce && node.op == Op::reduce_sum;
+    const bool plain = node.kind == Kind::load ? node.in[0] < 0 : node.kind == Kind::elementwise ? node.op == Op::cast : true;
+    if (!plain || node.kind == Kind::random || node.kind == Kind::index || node.kind == Kind::check) return nullptr;
+  }
+  constexpr size_t kMostNodes = 4;  // load, cast, sum, store
+  if (group.nodes.size() > kMostNodes || !from || !to || sums != 1 || group.reduced != group.domain.rank() - 1) return nullptr;
+  AttentionDesc d = attention_desc(program, kernel);
+  Shape along = Shape::filled(group.domain.rank(), 0);
+  along[group.domain.rank() - 1] = 1;
+  if (from->dtype != d.dtype || from->strides != contiguous_strides(group.domain) || from->offset != 0 || from->gather >= 0 || !from->bounds.empty())
+    return nullptr;
+  if (to->dtype != DType::f32 || to->strides != along || to->offset != 0) return nullptr;
+  AttentionSums s;
+  s.columns = group.domain.back(), s.operands = 2, s.written = size_t(to->operand);
+  if (group.domain.numel() != d.batch * d.queries * s.columns) return nullptr;
+  bool aligned = true;
+  for (const ProgramOperand& operand : kernel.operands) aligned = aligned && operand.offset % 16 == 0;
+  const ProgramOperand& matrix = column.operands[size_t(from->operand)];
+  for (size_t i = 0; i < 3; ++i) {
+    const ProgramOperand& gradient = kernel.operands[kernel.operands.size() - 3 + i];
+    if (gradient.owner != matrix.owner) return nullptr;
+    s.first[i] = (gradient.offset - matrix.offset) / size_of(d.dtype);
+  }
+  return has_hopper_attention(d, true, aligned, chip) ? make_hopper_attention_with_sums(d, s, chip) : nullptr;
+}
+
 bool has_attention_kernel(const Graph& graph, NodeId node, const Chip&) {
   const Shape &q = graph.shape(graph[node].in[0]), &k = graph.shape(graph[node].in[1]);
   AttentionDesc d;

@@ -1,5 +1,6 @@
 // Attention on the GPU, forward and backward, over strided operands; only the log-sum-exp of each row is kept. Deterministic.
 #pragma once
+#include <array>
 #include <memory>
 
 #include "backend/attention_desc.h"
@@ -15,6 +16,14 @@ std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, bool backward,
 
 std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);  // for any chip and every option
 std::unique_ptr<Kernel> make_hopper_attention(const AttentionDesc& desc, bool backward, const Chip& chip);
+
+// The sums over batches and positions of the gradients that backward stores, where these are the columns of one matrix: the gradient of a bias.
+struct AttentionSums {
+  int64_t columns = 0;
+  std::array<int64_t, 3> first{};    // columns where dq, dk and dv begin
+  size_t operands = 0, written = 0;  // that follow attention's, and which of them the sums are
+};
+std::unique_ptr<Kernel> make_hopper_attention_with_sums(const AttentionDesc& desc, const AttentionSums& sums, const Chip& chip);  // null: not in one kernel
 bool has_hopper_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);
 
 }  // namespace ridge::cuda

@@ -1,6 +1,9 @@
 // Attention on Hopper: which nodes it supports, and its launches. Tiles are loaded through tensor maps, which contain addresses and so are made for each
 // launch.
 #include "backend/cuda/attention.h"
+
+#include <algorithm>
+
 #include "backend/cuda/attention_text.h"
 #include "backend/gpu/attention_parts.h"
 #include "backend/gpu/node_parts.h"
@@ -9,13 +12,17 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int64_t kMinQueries = 32;  // fewer would leave most of a tile empty
+constexpr int64_t kLargeRows = 256;  // of queries, in a block of four groups
 
-HopperShape shape_of(const AttentionDesc& d, bool backward) {
+HopperShape shape_of(const AttentionDesc& d, bool backward, const Chip& chip) {
   HopperShape s;
   s.type = d.dtype == DType::bf16 ? 1 : 2;
   s.dim = d.dim <= 64 ? 64 : 128, s.causal = d.causal, s.dropout = d.dropout > 0;
   if (backward) s.stages = 2;
   if (!backward && s.dim == 128) s.stages = 2, s.columns = 128, s.blocks = 1;
+  // Larger blocks read keys less often, and a group that only loads spares the others the wait. With dropout, registers do not suffice.
+  if (!backward && s.dim == 64 && !s.dropout && d.batch * d.heads * blocks_of(d.queries, kLargeRows) >= chip.multiprocessors)
+    s.groups = int(kLargeRows / 64), s.blocks = 1, s.producer = true;
   return s;
 }
 
@@ -32,7 +39,8 @@ int64_t parts_of(const AttentionDesc& d, const Chip& chip) {
 
 class HopperAttention final : public Kernel {
  public:
-  HopperAttention(const AttentionDesc& d, bool backward, const Chip& chip) : desc_(d), backward_(backward), chip_(chip), shape_(shape_of(d, backward)) {
+  HopperAttention(const AttentionDesc& d, bool backward, const Chip& chip, const AttentionSums* sums)
+      : desc_(d), backward_(backward), chip_(chip), shape_(shape_of(d, backward, chip)) {
     if (!backward) {
       text_ = hopper_forward_text(shape_);
       const int64_t blocks = blocks_of(d.queries, shape_.rows()), slots = chip.multiprocessors * shape_.blocks;
@@ -42,6 +50,7 @@ class HopperAttention final : public Kernel {
     }
     parts_ = parts_of(d, chip);
     shape_.split = parts_ > 1;
+    if (sums) shape_.sums = true, sums_ = *sums, sums_text_ = hopper_grad_sums_text(shape_);
     text_ = hopper_grad_text(shape_);
     if (parts_ > 1) end_ = hopper_grad_end_text(shape_);
     AttentionShape s;
@@ -57,18 +66,21 @@ class HopperAttention final : public Kernel {
     if (!backward_) return 0;
     const int64_t heads = parts_ > 1 ? desc_.batch * desc_.kv_heads * parts_ : blocks_;
     return rows_ * 2 * int64_t(sizeof(float)) +
-           heads * (desc_.heads / desc_.kv_heads) * blocks_of(desc_.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float));
+           heads * (desc_.heads / desc_.kv_heads) * blocks_of(desc_.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float)) +
+           (shape_.sums ? sum_rows() * sums_.columns * int64_t(sizeof(float)) : 0);
   }
   std::vector<KernelText> texts() const override {
     std::vector<KernelText> all = {text_};
     if (backward_) all.push_back(delta_);
     if (parts_ > 1) all.push_back(end_);
+    if (shape_.sums) all.push_back(sums_text_);
     return all;
   }
   void load(gpu::Loader& given) override {
     Loader& loader = cuda_loader(given);
     driver_ = &loader.driver();
     if (!driver_->library().bind(encode_, "cuTensorMapEncodeTiled")) {  // missing from drivers before CUDA 12
+      if (shape_.sums) fail(ErrorCode::unsupported, "[attention] the driver does not make tensor maps; update it to CUDA 12 or later");
       tiled_ = make_tiled_attention(desc_, backward_, true, chip_);
       tiled_->load(loader);
       return;
@@ -76,9 +88,11 @@ class HopperAttention final : public Kernel {
     function_ = loader.function(text_);
     if (backward_) delta_function_ = loader.function(delta_);
     if (parts_ > 1) end_function_ = loader.function(end_);
+    if (shape_.sums) sums_function_ = loader.function(sums_text_);
   }
   void bind(std::span<const Place> operands, Place workspace, Place fault) override {
     if (tiled_) return tiled_->bind(operands, workspace, fault);
+    if (shape_.sums) sums_place_ = operands[operands.size() - sums_.operands + sums_.written], operands = operands.first(operands.size() - sums_.operands);
     places_ = AttentionPlaces(desc_, backward_, operands);
     places_.delta = workspace;
   }
@@ -87,7 +101,7 @@ class HopperAttention final : public Kernel {
     const StreamHandle stream = stream_of(sink);
     backward_ ? enqueue_backward(bases, stream) : enqueue_forward(bases, stream);
   }
-  int launches() const override { return tiled_ ? tiled_->launches() : !backward_ ? 1 : parts_ > 1 ? 3 : 2; }
+  int launches() const override { return tiled_ ? tiled_->launches() : !backward_ ? 1 : parts_ > 1 || shape_.sums ? 3 : 2; }
   std::string note() const override { return tiled_ ? tiled_->note() : "warpgroups"; }
 
  private:
@@ -142,15 +156,32 @@ class HopperAttention final : public Kernel {
     a.rows = at(bases, places_.delta), a.sums = a.rows + DevicePointer(rows_ * 2 * int64_t(sizeof(float)));
     copy(d.dq, a.dq_strides), copy(d.dk, a.dk_strides), copy(d.dv, a.dv_strides);
     a.parts = int(parts_);
+    if (shape_.sums) {
+      a.partials = a.rows + DevicePointer(workspace_bytes() - sum_rows() * sums_.columns * int64_t(sizeof(float)));
+      a.columns = int32_t(sums_.columns);
+      for (size_t i = 0; i < 3; ++i) a.first[i] = int32_t(sums_.first[i]);
+    }
     void* list[] = {&a};
     driver_->launch(function_, unsigned(blocks_), 1, 1, 384, 1, 1, unsigned(text_.shared), stream, list, nullptr);
+    if (shape_.sums) {
+      DevicePointer out = at(bases, sums_place_);
+      int32_t rows_of_sums = int32_t(sum_rows());
+      void* sums_list[] = {&a.partials, &out, &rows_of_sums, &a.columns};
+      driver_->launch(sums_function_, unsigned(sums_.columns / 32), 1, 1, 256, 1, 1, 0, stream, sums_list, nullptr);
+    }
     if (parts_ == 1) return;
     driver_->launch(end_function_, unsigned(d.batch * d.heads * blocks_of(d.queries, kHopperSide)), 1, 1, 256, 1, 1, 0, stream, list, nullptr);
   }
 
+  int64_t sum_rows() const { return desc_.batch * kHopperWarps; }
+
   AttentionDesc desc_;
   bool backward_;
   Chip chip_;
+  AttentionSums sums_;
+  Place sums_place_;
+  KernelText sums_text_;
+  FunctionHandle sums_function_ = nullptr;
   HopperShape shape_;
   KernelText text_, delta_, end_;
   FunctionHandle function_ = nullptr, delta_function_ = nullptr, end_function_ = nullptr;
@@ -180,7 +211,19 @@ bool has_hopper_attention(const AttentionDesc& d, bool backward, bool aligned, c
 }
 
 std::unique_ptr<Kernel> make_hopper_attention(const AttentionDesc& d, bool backward, const Chip& chip) {
-  return std::make_unique<HopperAttention>(d, backward, chip);
+  return std::make_unique<HopperAttention>(d, backward, chip, nullptr);
+}
+
+// The gradients must be all columns of one matrix.
+std::unique_ptr<Kernel> make_hopper_attention_with_sums(const AttentionDesc& d, const AttentionSums& sums, const Chip& chip) {
+  const int64_t width = d.heads * d.dim;
+  const AttentionDesc::Strides rows{d.queries * sums.columns, d.dim, sums.columns, 1};
+  if (d.dim != 64 || d.heads != d.kv_heads || d.queries != d.keys || d.dropout > 0 || sums.columns != 3 * width || parts_of(d, chip) > 1) return nullptr;
+  if (d.dq != rows || d.dk != rows || d.dv != rows) return nullptr;
+  std::array<int64_t, 3> first = sums.first;
+  std::sort(first.begin(), first.end());
+  if (first != std::array<int64_t, 3>{0, width, 2 * width}) return nullptr;
+  return std::make_unique<HopperAttention>(d, true, chip, &sums);
 }
 
 }  // namespace ridge::cuda

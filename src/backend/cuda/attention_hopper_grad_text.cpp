@@ -4,7 +4,8 @@
 namespace ridge::cuda {
 namespace {
 
-// Expects the constants kType, kDim (64), kCausal, kDropout, kStages, kSplit (several blocks share a head).
+// Expects the constants kType, kDim (64), kCausal, kDropout, kStages, kSplit (several blocks share a head), kSums (also sums the gradients over batches and
+// positions: they are columns of one matrix).
 constexpr const char* kGradCommon = R"cuda(
 struct HopperGradArguments {
   TensorMap q, k, v, dout;
@@ -18,6 +19,8 @@ struct HopperGradArguments {
   float scale;
   float kept;
   unsigned limit, stream;
+  float* partials;       // of kSums: per batch and warp, a row of the matrix
+  int columns, first[3]; // of the matrix, and where dq, dk and dv begin in its rows
 };
 
 constexpr int kSide = 128;  // queries and keys of a tile of scores; each of two groups has 64 of the keys
@@ -52,8 +55,19 @@ __device__ __forceinline__ Sizes sizes_of(const HopperGradArguments& a) {
   return {a.batch * a.kv_heads * parts, (a.keys + kSide - 1) / kSide, a.heads / a.kv_heads, (a.queries + kSide - 1) / kSide, a.keys - a.queries, parts};
 }
 
-// Rows row and row + 8 of 64 features, each times `by`, to where they stay.
-__device__ __forceinline__ void put_rows(const float (&sums)[32], float by, void* to, const i64 (&strides)[4], int b, int h, int row, int end, int dim) {
+// Two lanes share what both have summed: each ends with half of it.
+template <int kHalf> __device__ __forceinline__ void join_lanes(float (&sums)[16]) {
+  bool upper = lane_id() & (unsigned)(2 * kHalf);
+#pragma unroll
+  for (int k = 0; k < kHalf; ++k) {
+    float mine = upper ? sums[k + kHalf] : sums[k], other = upper ? sums[k] : sums[k + kHalf];
+    sums[k] = mine + __shfl_xor_sync(0xffffffffu, other, 2 * kHalf);
+  }
+}
+// Rows row and row + 8 of 64 features, each times `by`, to where they stay. `columns`: what this lane has summed over rows, of two features.
+__device__ __forceinline__ void put_rows(const float (&sums)[32], float by, void* to, const i64 (&strides)[4], int b, int h, int row, int end, int dim,
+                                         float2* columns = nullptr) {
+  float column[16] = {};
   half_bits* out = (half_bits*)to + b * strides[0] + h * strides[1] + row * strides[2] + lane_id() % 4 * 8;
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -62,9 +76,24 @@ __device__ __forceinline__ void put_rows(const float (&sums)[32], float by, void
       unsigned w[4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) w[e] = pack(sums[half * 16 + 4 * e + 2 * r] * by, sums[half * 16 + 4 * e + 2 * r + 1] * by);
+      if (columns && row + 8 * r < end) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) column[half * 8 + 2 * e] += low_half(w[e]), column[half * 8 + 2 * e + 1] += high_half(w[e]);
+      }
       transpose_four(w);
       if (row + 8 * r < end && half * 32 + (int)lane_id() % 4 * 8 < dim) *(uint4*)(out + 8 * r * strides[2] + half * 32) = make_uint4(w[0], w[1], w[2], w[3]);
     }
+  if (columns == nullptr) return;
+  // Eight lanes have the same 16 features; each ends with the sums of two.
+  join_lanes<8>(column);
+  join_lanes<4>(column);
+  join_lanes<2>(column);
+  columns->x += column[0], columns->y += column[1];
+}
+// The first of a lane's two features.
+__device__ __forceinline__ int summed_feature() {
+  int lane = (int)lane_id();
+  return (lane & 16 ? 32 : 0) + (lane & 8 ? 16 : 0) + (lane & 4 ? 8 : 0) + lane % 4 * 2;
 }
 
 )cuda";
@@ -79,6 +108,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
   unsigned char* d_tiles = q_tiles + kStages * kTileBytes;  // kStages
   float* rows = (float*)(d_tiles + kStages * kTileBytes);   // kStages: lse and delta, kSide of each
   u64* barriers = (u64*)(rows + kStages * 2 * kSide);
+  float2* columns = (float2*)(barriers + 8 + 2 * kStages) + threadIdx.x / 32 * 96 + lane_id();  // sums of dq, dk and dv, 32 apart, of two features each
   u64 *kv_full = barriers, *kv_empty = barriers + 2, *s_full = barriers + 4, *s_empty = barriers + 6, *q_full = barriers + 8, *q_empty = q_full + kStages;
   int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = (int)lane_id(), warp = (int)threadIdx.x / 32 % 4;
   if (threadIdx.x == 0) {
@@ -115,6 +145,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
     return;
   }
   registers_up<232>();
+  if (kSums) columns[0] = columns[32] = columns[64] = make_float2(0.0f, 0.0f);
   float c = a.scale * kLog2e;
   bool leader = threadIdx.x % 128 == 0;
   float dk[32], dv[32];
@@ -140,8 +171,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
   };
   auto put_keys = [&]() {
     int head = size.head_of(old), b = head / a.kv_heads, kv = head % a.kv_heads, row = old.n * kSide + group * 64 + warp * 16 + lane / 4;
-    put_rows(dk, a.scale, a.dk, a.dk_strides, b, kv, row, a.keys, a.dim);
-    put_rows(dv, kDropout ? a.kept : 1.0f, a.dv, a.dv_strides, b, kv, row, a.keys, a.dim);
+    put_rows(dk, a.scale, a.dk, a.dk_strides, b, kv, row, a.keys, a.dim, kSums ? columns + 32 : nullptr);
+    put_rows(dv, kDropout ? a.kept : 1.0f, a.dv, a.dv_strides, b, kv, row, a.keys, a.dim, kSums ? columns + 64 : nullptr);
   };
   // dq of the item before: this group's 64 queries, all keys.
   auto multiply_dq = [&](float (&dq)[32], unsigned side) {
@@ -175,7 +206,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
       }
     }
     int head = size.head_of(old);
-    put_rows(dq, a.scale, a.dq, a.dq_strides, head / a.kv_heads, head % a.kv_heads * size.share + old.h, old.m * kSide + group * 64 + warp * 16 + lane / 4, a.queries, a.dim);
+    put_rows(dq, a.scale, a.dq, a.dq_strides, head / a.kv_heads, head % a.kv_heads * size.share + old.h, old.m * kSide + group * 64 + warp * 16 + lane / 4, a.queries, a.dim, kSums ? columns : nullptr);
+  };
+  // Sums of the head that ends.
+  auto put_columns = [&]() {
+    int b = old.head / a.kv_heads, h = old.head % a.kv_heads;
+#pragma unroll
+    for (int which = 0; which < 3; ++which) {
+      *(float2*)(a.partials + (i64)(b * 8 + group * 4 + warp) * a.columns + a.first[which] + h * kDim + summed_feature()) = columns[32 * which];
+      columns[32 * which] = make_float2(0.0f, 0.0f);
+    }
   };
   bool fresh = true;  // dk and dv begin
   while (true) {
@@ -248,6 +288,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
         if (fresh) barrier_arrive(kv_empty + old.block % 2);
       }
       put_dq(dq);
+      if (kSums && x.head != old.head) put_columns();
     }
     if (kDropout)
       wgmma_wait<0>();
@@ -301,6 +342,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
   keep_sums(dv);
   put_keys();
   put_dq(dq);
+  if (kSums) put_columns();
 #endif
 }
 )cuda";
@@ -326,19 +368,37 @@ extern "C" __global__ void __launch_bounds__(256) attention_hopper_grad_end(cons
 }
 )cuda";
 
-std::string split_text(bool split) { return std::string("constexpr int kSplit = ") + (split ? "1;\n" : "0;\n"); }
+constexpr const char* kGradSums = R"cuda(
+// The partial sums of 32 columns, in order.
+extern "C" __global__ void __launch_bounds__(256) attention_hopper_grad_sums(const float* partials, float* out, int rows, int columns) {
+  __shared__ float totals[8][32];
+  int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, column = (int)blockIdx.x * 32 + lane;
+  float total = 0.0f;
+#pragma unroll 8
+  for (int row = warp; row < rows; row += 8) total += partials[(i64)row * columns + column];
+  totals[warp][lane] = total;
+  __syncthreads();
+  if (warp > 0) return;
+  for (int w = 1; w < 8; ++w) total += totals[w][lane];
+  out[column] = total;
+}
+)cuda";
+
+std::string split_text(bool split, bool sums) { return std::string("constexpr int kSplit = ") + (split ? "1" : "0") + ", kSums = " + (sums ? "1;\n" : "0;\n"); }
 
 }  // namespace
 
 KernelText hopper_grad_text(const HopperShape& s) {
-  KernelText text = hopper_text("attention_hopper_grad", s, split_text(s.split), std::string(kGradCommon) + kGrad);
+  KernelText text = hopper_text("attention_hopper_grad", s, split_text(s.split, s.sums), std::string(kGradCommon) + kGrad);
   const int64_t tile = kHopperSide * 128;
-  text.shared = (4 + 4 + 2 * s.stages) * tile + s.stages * kHopperSide * 8 + 8 * (8 + 2 * s.stages);
+  text.shared = (4 + 4 + 2 * s.stages) * tile + s.stages * kHopperSide * 8 + 8 * (8 + 2 * s.stages) + (s.sums ? kHopperWarps * 3 * 64 * 4 : 0);
   return text;
 }
 
+KernelText hopper_grad_sums_text(const HopperShape& s) { return hopper_text("attention_hopper_grad_sums", s, "", kGradSums); }
+
 KernelText hopper_grad_end_text(const HopperShape& s) {
-  return hopper_text("attention_hopper_grad_end", s, split_text(true), std::string(kGradCommon) + kGradEnd);
+  return hopper_text("attention_hopper_grad_end", s, split_text(true, false), std::string(kGradCommon) + kGradEnd);
 }
 
 }  // namespace ridge::cuda

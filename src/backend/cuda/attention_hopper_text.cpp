@@ -1,5 +1,7 @@
 // The text of attention for Hopper: warpgroup products on tiles that the tensor memory accelerator loads. When texts are compiled for other chips, the entries
 // are empty and never used.
+#include <algorithm>
+
 #include "backend/cuda/attention_text.h"
 
 namespace ridge::cuda {
@@ -11,6 +13,8 @@ __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000);
 __device__ __forceinline__ unsigned pack(float low, float high) { return kType == 1 ? pack_bf16(low, high) : pack_f16(low, high); }
 __device__ __forceinline__ float low_half(unsigned x) { return kType == 1 ? __uint_as_float(x << 16) : unpack_f16((half_bits)(x & 0xffffu)); }
 __device__ __forceinline__ float high_half(unsigned x) { return kType == 1 ? __uint_as_float(x & 0xffff0000u) : unpack_f16((half_bits)(x >> 16)); }
+// The descriptor of a tile so many units of 16 bytes further; addresses do not reach the upper half.
+__device__ __forceinline__ u64 further(u64 tile, unsigned units) { return (tile & 0xffffffff00000000ull) | ((unsigned)tile + units); }
 // Four threads side by side hold four words each: thread t gets the words t of all.
 __device__ __forceinline__ void transpose_four(unsigned (&w)[4]) {
   bool odd = lane_id() & 1u, high = lane_id() & 2u;
@@ -22,7 +26,8 @@ __device__ __forceinline__ void transpose_four(unsigned (&w)[4]) {
 )cuda";
 
 // Expects the constants kType (1 bf16, 2 f16), kDim (64 or 128: features, padded with zeros), kCausal, kDropout, kGroups (of 64 queries), kColumns (keys at a
-// time), kStages (key tiles in flight), kBlocks (per multiprocessor).
+// time), kStages (key tiles in flight), kBlocks (per multiprocessor), kProducer (a group of threads only loads),
+// kFewRegisters (its own, then), kManyRegisters (of the others).
 constexpr const char* kForward = R"cuda(
 struct HopperArguments {
   TensorMap q, k, v;
@@ -37,7 +42,7 @@ struct HopperArguments {
   unsigned limit, stream;
 };
 
-constexpr int kRows = kGroups * 64, kThreads = kGroups * 128;
+constexpr int kRows = kGroups * 64, kThreads = (kGroups + (kProducer ? 1 : 0)) * 128;
 constexpr float kSlack = 8.0f;
 constexpr int kParts = kDim / 64;  // tiles are 64 features wide
 constexpr int kQueryBytes = kRows * kDim * 2, kKeyBytes = kColumns * kDim * 2;
@@ -86,13 +91,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
       for (int part = 0; part < kParts; ++part) tensor_load_4d(v_tiles + s * kKeyBytes + part * kColumns * 128, &a.v, v_full + s, part * 64, j0, kv, b);
     }
   };
-  if (threadIdx.x == 0) feed(kStages, kStages);
+  if (!kProducer && threadIdx.x == 0) feed(kStages, kStages);
   __syncthreads();
+  if constexpr (kProducer != 0) {
+    if (group == kGroups) {
+      registers_down<kFewRegisters>();
+      if (threadIdx.x % 128 == 0) feed(all_steps, all_steps);
+      return;
+    }
+    registers_up<kManyRegisters>();
+  }
   int lane = (int)lane_id(), warp = (int)threadIdx.x / 32 % 4, before = 0;
   float c = a.scale * kLog2e;
 #pragma unroll 1
   for (int turn = 0; turn < count; ++turn) {
-    int row0 = first_query(turn) + group * 64, i = row0 + warp * 16 + lane / 4, steps = turn ? all_steps - long_steps : long_steps;
+    int place = turn ? kGroups - 1 - group : group;  // in the tile of queries: groups that see fewer keys in one see more in the other
+    int row0 = first_query(turn) + place * 64, i = row0 + warp * 16 + lane / 4, steps = turn ? all_steps - long_steps : long_steps;
     unsigned char* q_tile = q_tiles + turn * kQueryBytes;
     float sums[kDim / 2], top[2] = {-infinity(), -infinity()}, total[2] = {0.0f, 0.0f}, s[kColumns / 2];
 #pragma unroll
@@ -108,27 +122,29 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
     for (int step = before; step < before + skip; ++step)
       if (threadIdx.x % 128 == 0) {
         barrier_wait(k_full + step % kStages, (unsigned)(step / kStages) & 1u);
-        barrier_arrive(k_empty + step % kStages), barrier_arrive(v_empty + step % kStages);
-        if (threadIdx.x == 0) feed(step + 1 + kStages, step + 2);
+        barrier_arrive(k_empty + step % kStages);
+        barrier_wait(v_full + step % kStages, (unsigned)(step / kStages) & 1u);  // else it might arrive twice where others have yet to arrive once
+        barrier_arrive(v_empty + step % kStages);
+        if (!kProducer && threadIdx.x == 0) feed(step + 1 + kStages, step + 2);
       }
 
     // Places in shared memory as products take them: in units of 16 bytes, so that they are moved by adding.
-    u64 q_at = tile_descriptor(q_tile + group * 64 * 128, 16), k_at = tile_descriptor(k_tiles, 16), v_at = tile_descriptor(v_tiles, kColumns * 128);
+    u64 q_at = tile_descriptor(q_tile + place * 64 * 128, 16), k_at = tile_descriptor(k_tiles, 16), v_at = tile_descriptor(v_tiles, kColumns * 128);
     auto scores = [&](int step) {
-      int stage = (before + step) % kStages;
-      barrier_wait(k_full + stage, (unsigned)((before + step) / kStages) & 1u);
+      unsigned stage = (unsigned)(before + step) % kStages;
+      barrier_wait(k_full + stage, (unsigned)(before + step) / kStages & 1u);
       wgmma_fence();
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d)
-        WGMMA<0, 0>(s, q_at + (d / 4 * kRows * 8 + d % 4 * 2), k_at + (stage * (kKeyBytes / 16) + d / 4 * kColumns * 8 + d % 4 * 2), d != 0);
+        WGMMA<0, 0>(s, further(q_at, d / 4 * kRows * 8 + d % 4 * 2), further(k_at, stage * (kKeyBytes / 16) + (d / 4 * kColumns * 8 + d % 4 * 2)), d != 0);
       wgmma_commit();
     };
     auto values = [&](int step) {
-      int stage = (before + step) % kStages;
-      barrier_wait(v_full + stage, (unsigned)((before + step) / kStages) & 1u);
+      unsigned stage = (unsigned)(before + step) % kStages;
+      barrier_wait(v_full + stage, (unsigned)(before + step) / kStages & 1u);
       wgmma_fence();
 #pragma unroll
-      for (int n = 0; n < kColumns / 16; ++n) WGMMA<1>(sums, p[n], v_at + (stage * (kKeyBytes / 16) + n * 128), 1);
+      for (int n = 0; n < kColumns / 16; ++n) WGMMA<1>(sums, p[n], further(v_at, stage * (kKeyBytes / 16) + n * 128), 1);
       wgmma_commit();
     };
     float shrink[2];
@@ -210,21 +226,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
       scores(skip);
       wgmma_wait<0>();
       keep_sums(s);
-      if (threadIdx.x % 128 == 0) barrier_arrive(k_empty + (before + skip) % kStages);
+      if (threadIdx.x % 128 == 0) barrier_arrive(k_empty + (unsigned)(before + skip) % kStages);
       softmax(skip);
       weights(skip);
-      if (threadIdx.x == 0) feed(before + skip + kStages, before + skip + 2);  // the loop begins with the next tile
+      if (!kProducer && threadIdx.x == 0) feed(before + skip + kStages, before + skip + 2);  // the loop begins with the next tile
       for (int step = skip + 1; step < steps; ++step) {
         scores(step);
         values(step - 1);
         wgmma_wait<1>();
         keep_sums(s);
-        if (threadIdx.x % 128 == 0) barrier_arrive(k_empty + (before + step) % kStages);
+        if (threadIdx.x % 128 == 0) barrier_arrive(k_empty + (unsigned)(before + step) % kStages);
         softmax(step);
         wgmma_wait<0>();
         keep_sums(sums);
-        if (threadIdx.x % 128 == 0) barrier_arrive(v_empty + (before + step - 1) % kStages);
-        if (threadIdx.x == 0) feed(before + step + kStages, before + step + 2);
+        if (threadIdx.x % 128 == 0) barrier_arrive(v_empty + (unsigned)(before + step - 1) % kStages);
+        if (!kProducer && threadIdx.x == 0) feed(before + step + kStages, before + step + 2);
         if (moved) {
 #pragma unroll
           for (int e = 0; e < kDim / 2; ++e) sums[e] *= shrink[e / 2 % 2];
@@ -234,10 +250,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
       values(steps - 1);
       wgmma_wait<0>();
       keep_sums(sums);
-      if (threadIdx.x % 128 == 0) barrier_arrive(v_empty + (before + steps - 1) % kStages);
+      if (threadIdx.x % 128 == 0) barrier_arrive(v_empty + (unsigned)(before + steps - 1) % kStages);
     }
     before += steps;
-    if (threadIdx.x == 0) feed(before + kStages, before + 1);
+    if (!kProducer && threadIdx.x == 0) feed(before + kStages, before + 1);
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -249,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
         a.lse[((i64)b * a.heads + h) * a.queries + i + 8 * r] = some ? fmaf(top[r], a.scale, logf(total[r])) : -infinity();
     }
     // Through the warp's own rows of the queries' tile, so that whole rows are written.
-    unsigned char* mine = q_tile + (group * 64 + warp * 16) * 128;
+    unsigned char* mine = q_tile + (place * 64 + warp * 16) * 128;
 #pragma unroll
     for (int e = 0; e < kDim / 2; e += 2) {
       int row = lane / 4 + e / 2 % 2 * 8, column = e / 4 * 8;
@@ -280,9 +296,18 @@ KernelText hopper_text(const char* entry, const HopperShape& s, const std::strin
           0};
 }
 
+// A block starts with equal shares of a multiprocessor's registers, which the group that loads gives to the others.
+std::string registers_text(const HopperShape& s) {
+  constexpr int kStep = 8, kFew = 24, kOfFourWarps = 512;
+  const int groups = s.groups + 1, each = kOfFourWarps / (groups * s.blocks) / kStep * kStep, many = (each * groups - kFew) / s.groups / kStep * kStep;
+  return number("kFewRegisters", kFew) + number("kManyRegisters", std::min(many, 240));
+}
+
 KernelText hopper_forward_text(const HopperShape& s) {
-  KernelText text =
-      hopper_text("attention_hopper_forward", s, number("kGroups", s.groups) + number("kColumns", s.columns) + number("kBlocks", s.blocks), kForward);
+  KernelText text = hopper_text(
+      "attention_hopper_forward", s,
+      number("kGroups", s.groups) + number("kColumns", s.columns) + number("kBlocks", s.blocks) + number("kProducer", s.producer) + registers_text(s),
+      kForward);
   text.shared = (2 * s.rows() + 2 * s.stages * s.columns) * s.dim * 2 + 8 * (2 + 4 * s.stages);
   return text;
 }

@@ -55,20 +55,23 @@ struct DecodeArguments {
 };
 
 // The kernels for Hopper. A forward block takes `groups` x 64 queries and `columns` keys at a time; a backward block takes kHopperSide of both.
-inline constexpr int kHopperSide = 128;
+inline constexpr int kHopperSide = 128, kHopperWarps = 8;  // warps that compute, in a backward block
 struct HopperShape {
   int type = 1;  // 1 bf16, 2 f16
   int dim = 64;  // 64 or 128; backward 64
   bool causal = false, dropout = false;
   int groups = 2, columns = 64, stages = 4, blocks = 2;
   bool split = false;  // backward: several blocks share a head
+  bool sums = false;   // backward: also sums the gradients over batches and positions
   int rows() const { return groups * 64; }
-  int threads() const { return groups * 128; }
+  bool producer = false;  // forward: a group of its own loads tiles
+  int threads() const { return groups * 128 + (producer ? 128 : 0); }
 };
 KernelText hopper_text(const char* entry, const HopperShape& shape, const std::string& constants, const std::string& body);
 KernelText hopper_forward_text(const HopperShape& shape);
 KernelText hopper_grad_text(const HopperShape& shape);
 KernelText hopper_grad_end_text(const HopperShape& shape);
+KernelText hopper_grad_sums_text(const HopperShape& shape);
 
 struct alignas(64) TensorMap {  // encoded by the driver
   uint64_t words[16];
@@ -92,6 +95,8 @@ struct HopperGradArguments {
   int32_t batch, heads, kv_heads, queries, keys, dim, parts;
   float scale, kept;
   uint32_t limit, stream;
+  DevicePointer partials;
+  int32_t columns, first[3];
 };
 
 }  // namespace ridge::cuda

@@ -21,6 +21,8 @@ std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const Prog
 // The same, which also stores the rows that two updates (dynamic_update_slice) add to keys and values; null if it cannot.
 std::unique_ptr<Kernel> make_attention_with_rows(const Program& program, std::span<const ProgramKernel* const> updates, const ProgramKernel& kernel,
                                                  const Chip& chip);
+// attention_grad that also sums its gradients, as the column group of the other kernel does; null if no kernel does both.
+std::unique_ptr<Kernel> make_attention_with_sums(const Program& program, const ProgramKernel& kernel, const ProgramKernel& column, const Chip& chip);
 bool has_attention_kernel(const Graph& graph, NodeId node, const Chip& chip);
 
 // conv. A node that has no kernel runs as its decomposition: more than two spatial axes, nothing to sum, or 2^30 elements.
@@ -41,6 +43,9 @@ class CudaMaker final : public KernelMaker {
   std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kernel) const override { return make_matmul_kernel(program, kernel, chip_); }
   std::unique_ptr<Kernel> macro(const Program& program, const ProgramKernel& kernel) const override;
   std::unique_ptr<Kernel> joined(const Program& program, std::span<const ProgramKernel* const> first, const ProgramKernel& last) const override;
+  std::unique_ptr<Kernel> macro_with_sums(const Program& program, const ProgramKernel& kernel, const ProgramKernel& column) const override {
+    return make_attention_with_sums(program, kernel, column, chip_);
+  }
   std::string matmul_key(const Program& program, const ProgramKernel& kernel) const override { return matmul_list_key(program, kernel, chip_); }
   std::unique_ptr<Kernel> matmuls(const Program& program, std::span<const ProgramKernel* const> kernels) const override {
     return make_matmul_list(program, kernels, chip_);
