@@ -1,4 +1,5 @@
 // Row and column groups against the scalar evaluator.
+#include "machine/features.h"
 #include "tile_harness.h"
 
 namespace ridge::cpu::tile_test {
@@ -319,7 +320,9 @@ TEST(TileEpilogue, AnActivationInBf16IsOnePass) {
   const int before = b.op(Op::cast, DType::bf16, acc);
   b.store(before, {0, cols, 1});
   b.store(b.op(Op::cast, DType::bf16, b.op(Op::gelu_tanh, b.op(Op::cast, before))), {0, cols, 1});
-  EXPECT_EQ(plan_tile_group(b.g, true)->phases[0].body.size(), 1u);
+  if (has_bf16(isa_tier())) {
+    EXPECT_EQ(plan_tile_group(b.g, true)->phases[0].body.size(), 1u);
+  }
   Memory stored(DType::bf16, rows * cols), out(DType::bf16, rows * cols), sums(DType::f32, rows * cols);
   sums.fill(5);
   auto epilogue = make_tile_epilogue(b.g);

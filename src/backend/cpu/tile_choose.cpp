@@ -170,7 +170,7 @@ void TilePlanner::choose_fused() {
 // gradient of an activation is made of. A value that passes through bf16 is rounded where it is added or multiplied.
 void TilePlanner::choose_joined() {
   joined_.assign(size_t(nodes()), {});
-  if (plan_->form != TilePlan::Form::map) return;
+  if (plan_->form != TilePlan::Form::map || !handlers_.native_bf16) return;
   const auto only_user = [&](int n) { return users_[size_t(n)].size() == 1 ? users_[size_t(n)][0] : -1; };
   const auto plain = [&](int n) {
     return node(n).kind == Kind::elementwise && node(n).dtype == DType::f32 && shape(n) == kBlock && !hoisted(n) && in_body(mask_[size_t(n)]);
@@ -280,9 +280,14 @@ bool TilePlanner::joins_rounding(int cast, int store) const {
 // A value that is cast to bf16 to be stored is rounded as it is written. If the rounded value has other uses as well, one instruction rounds and stores it.
 void TilePlanner::choose_narrow_stores(int last_read) {
   narrows_.assign(size_t(nodes()), false), skipped_.assign(size_t(nodes()), false);
+  if (!handlers_.native_bf16) return;
   const auto computed_here = [&](int n) {
     return node(n).kind == Kind::elementwise && fused_into_[size_t(n)] < 0 && shape(n) == kBlock && !hoisted(n) && in_body(mask_[size_t(n)]) &&
            needs_.back()[size_t(n)] && !(keeps(n) && computed_[size_t(n)] < phases_ - 1) && direct_store_[size_t(n)] < 0 && n >= last_read;
+  };
+  const auto narrows = [&](int n) {
+    const int first = fused_operand(n);
+    return joined_[size_t(n)].function >= 0 || (can_narrow(node(n).op) && (first < 0 || can_narrow(node(first).op)));
   };
   for (int n = 0; n < nodes(); ++n) {
     if (!stored_in_body(n) || group_.accesses[size_t(node(n).access)].dtype != DType::bf16 || shape(n) != kBlock || streams(n)) continue;
@@ -296,7 +301,7 @@ void TilePlanner::choose_narrow_stores(int last_read) {
       const int other = users_[size_t(cast)][users_[size_t(cast)][0] == n], function = users_[size_t(other)][0];
       joined_[size_t(function)] = {.function = function, .a = from, .join = kRoundStore, .store = n};
       fused_into_[size_t(cast)] = fused_into_[size_t(other)] = function;
-    } else if (computed_here(from) && node(from).op != Op::cast && node(from).op != Op::random_at && users_[size_t(from)].size() == 1) {
+    } else if (computed_here(from) && narrows(from) && users_[size_t(from)].size() == 1) {
       direct_store_[size_t(cast)] = direct_store_[size_t(from)] = n;
       narrows_[size_t(from)] = skipped_[size_t(cast)] = true;
     }

@@ -75,7 +75,7 @@ uint32_t TilePlanner::target(int n) {
 
 // Tells the instruction that was emitted last that node n's value is written as bf16.
 void TilePlanner::finish_narrow(int n) {
-  if (narrows_[size_t(n)] && list_ == final_list_) list(list_).back().narrow = handlers_.native_bf16 ? TileNarrow::native : TileNarrow::portable;
+  if (narrows_[size_t(n)] && list_ == final_list_) list(list_).back().narrow = true;
 }
 
 void TilePlanner::emit_node(int n) {
@@ -206,7 +206,7 @@ uint32_t TilePlanner::emit_cast(int n) {
     if (!narrows) return a;
     if (to == DType::bf16 && list_ == final_list_ && direct_store_[size_t(n)] >= 0) {
       uint32_t d = new_register(4, shape(n));
-      emit(handlers_.round_store[handlers_.native_bf16], shape(n), d, a, 0, 0, nullptr, false, uint32_t(node(direct_store_[size_t(n)]).access));
+      emit(handlers_.round_store, shape(n), d, a, 0, 0, nullptr, false, uint32_t(node(direct_store_[size_t(n)]).access));
       return d;
     }
     uint32_t d = target(n);
@@ -320,8 +320,7 @@ uint32_t TilePlanner::emit_joined(int n) {
   const uint32_t d = target(n);
   const Op op = node(j.function).op;
   emit(op == Op::add ? handlers_.add_rounded : handlers_.joined[int(op)], kBlock, d, a, b, stored, nullptr, false);
-  TileInstr& in = list(list_).back();
-  in.join = j.join, in.native = handlers_.native_bf16;
+  list(list_).back().join = j.join;
   finish_narrow(n);
   return d;
 }

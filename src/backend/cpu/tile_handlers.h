@@ -16,9 +16,23 @@ inline constexpr int kTileOps = int(Op::input);  // all elementwise operations, 
 inline constexpr Op kPairFirst[] = {Op::add, Op::sub, Op::mul, Op::maximum, Op::minimum};
 enum class PairSecond : uint8_t { add, sub, sub_from, mul, maximum, minimum, neg, relu, exp, count };  // sub_from: c - first
 
+// Operations that can write their result as bf16; others would only add code.
+constexpr bool can_narrow(Op op) {
+  switch (op) {
+    case Op::add:
+    case Op::sub:
+    case Op::mul:
+    case Op::div:
+    case Op::relu:
+    case Op::gelu_tanh:
+    case Op::silu: return true;
+    default: return false;
+  }
+}
+
 struct TileHandlers {
   int lanes = 1;             // f32 per vector
-  bool native_bf16 = false;  // the processor converts to bf16
+  bool native_bf16 = false;  // the processor converts to bf16, which `narrow`, `joined`, `add_rounded` and `round_store` need
   // [op][register type of the operands (of the second one for select)][bit i: operand i has one value per row]
   TileHandler op[kTileOps][kTileRegs][8] = {};
   TileHandler joined[kTileOps] = {};            // functions of f32 that take TileInstr::join into account
@@ -26,7 +40,7 @@ struct TileHandlers {
   TileHandler cast[kTileRegs][kTileRegs] = {};  // [from][to]
   TileHandler truth[kTileRegs] = {};            // x != 0
   TileHandler round[kDTypes] = {};              // in place, to the precision of a storage type: f16, bf16, u8
-  TileHandler round_store[2] = {};              // in f32, to the precision of bf16, and also stored as bf16 at e; [with the processor's conversion]
+  TileHandler round_store = nullptr;            // in f32, to the precision of bf16, and also stored as bf16 at e
   TileHandler round_native = nullptr;           // as round of bf16
   TileHandler copy[kTileRegs][2] = {};          // [register][one value per row]
   TileRectLoad load[kDTypes] = {};              // contiguous columns

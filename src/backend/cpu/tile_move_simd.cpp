@@ -125,7 +125,7 @@ HWY_INLINE V widen(const uint16_t* p) {
 }
 template <bool kBrain>
 HWY_INLINE void narrow(V v, uint16_t* p) {
-  return kBrain ? narrow_bf16<false>(v, p) : narrow_f16(v, p);
+  return kBrain ? narrow_bf16(v, p) : narrow_f16(v, p);
 }
 
 template <bool kBrain>
@@ -171,31 +171,23 @@ void round_half(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t c
 }
 
 #if HWY_TARGET == HWY_AVX3
-// As round_half and a store, with the processor's conversion.
+// As round_half, and also a store if kStore, with the processor's conversion.
 template <bool kStore>
-void round_native(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+void round_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* a = at<float>(f.slots + in.a, r);
     float* out = at_mutable<float>(f.slots + in.d, r);
     uint16_t* stored = kStore ? at_mutable<uint16_t>(f.slots + in.e, r) : nullptr;
     int64_t i = 0;
     for (; i + 16 <= cols; i += 16) {
-      uint16_t part[16];
-      uint16_t* const to = kStore ? stored + i : part;
       const V v = hn::LoadU(D(), a + i);
-      if (__m256i half; convert_bf16(v, half)) {
-        if (kStore) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
-        _mm512_storeu_si512(out + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-      } else {
-        narrow_bf16<false>(v, to);
-        hn::StoreU(widen<true>(to), D(), out + i);
-      }
+      if (kStore) narrow_native(v, stored + i);
+      hn::StoreU(kStore ? widen<true>(stored + i) : round_native(v), D(), out + i);
     }
     if (i < cols) {
-      uint16_t part[16];
-      narrow_bf16<false>(load_tail(D(), a + i, cols - i), part);
-      if (kStore) std::memcpy(stored + i, part, size_t(cols - i) * 2);
-      store_tail(widen<true>(part), D(), out + i, cols - i);
+      const V v = load_tail(D(), a + i, cols - i);
+      if (kStore) narrow_slowly(v, stored + i, cols - i);
+      store_tail(round_slowly(v), D(), out + i, cols - i);
     }
   }
 }
@@ -203,19 +195,10 @@ void round_native(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t
 void store_native(std::byte* dst, int64_t dst_row, int64_t, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* from = reinterpret_cast<const float*>(src + r * src_row);
-    narrow_row<true>(reinterpret_cast<uint16_t*>(dst + r * dst_row), cols, [&](int64_t i, auto load) HWY_ATTR { return load(from + i); });
+    narrow_row_native(reinterpret_cast<uint16_t*>(dst + r * dst_row), cols, [&](int64_t i, auto load) HWY_ATTR { return load(from + i); });
   }
 }
 #endif
-
-// Rounds to bf16, and stores that too.
-void round_store(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
-  for (int64_t r = 0; r < rows; ++r) {
-    uint16_t* const stored = at_mutable<uint16_t>(f.slots + in.e, r);
-    narrow_row<true>(stored, at<float>(f.slots + in.a, r), cols);
-    widen_row<true>(at_mutable<float>(f.slots + in.d, r), stored, cols);
-  }
-}
 
 void low_byte(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -502,9 +485,8 @@ void fill_moves(TileHandlers& h) {
   set_storage<DType::boolean>(h), set_storage<DType::u8>(h), set_storage<DType::i32>(h), set_storage<DType::i64>(h);
   set_storage<DType::f16>(h), set_storage<DType::bf16>(h), set_storage<DType::f32>(h);
   h.round[int(DType::bf16)] = round_half<true>, h.round[int(DType::f16)] = round_half<false>, h.round[int(DType::u8)] = low_byte;
-  h.round_store[0] = round_store;
 #if HWY_TARGET == HWY_AVX3
-  h.round_store[1] = round_native<true>, h.round_native = round_native<false>, h.store_native = store_native;
+  h.round_store = round_row<true>, h.round_native = round_row<false>, h.store_native = store_native;
 #endif
   h.store_stream[int(DType::f32)] = h.store_stream[int(DType::i32)] = store_stream_f32;
   h.gather_words = gather_words;

@@ -47,7 +47,7 @@ void run_pair(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t col
   const int64_t n = int64_t(hn::Lanes(d));
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = has_operand(op) ? f.slots + in.c : sa;
   constexpr bool kB = kPattern & 1, kC = kPattern & 2;
-  const bool narrow = in.narrow != TileNarrow::none;
+  const bool narrow = kNarrows && can_narrow(kPairFirst[kFirst]) && (op <= PairSecond::mul || op == PairSecond::relu) && in.narrow;
   if (kPattern == 0 && rows > 1 && sd->row == cols * (narrow ? 2 : 4) && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4)
     cols *= rows, rows = 1;
   std::byte *pd = sd->p, *pa = sa->p, *pb = sb->p, *pc = sc->p;
@@ -61,7 +61,7 @@ void run_pair(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t col
       return second<op>(t, t);
     };
     if (narrow) {
-      narrow_row(in, reinterpret_cast<uint16_t*>(pd), cols, point);
+      narrow_row_native(reinterpret_cast<uint16_t*>(pd), cols, point);
       continue;
     }
     auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
@@ -88,8 +88,8 @@ void scale_shift(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t 
     const V vb = kB ? set(*b) : hn::Zero(d), vc = kC ? set(*c) : hn::Zero(d), ve = kE ? set(*e) : hn::Zero(d);
     auto point = [&](int64_t i, auto load)
                      HWY_ATTR { return hn::Add(hn::Mul(hn::Mul(load(a + i), kB ? vb : load(b + i)), kC ? vc : load(c + i)), kE ? ve : load(e + i)); };
-    if (in.narrow != TileNarrow::none) {
-      narrow_row(in, reinterpret_cast<uint16_t*>(sd->p + r * sd->row), cols, point);
+    if (kNarrows && in.narrow) {
+      narrow_row_native(reinterpret_cast<uint16_t*>(sd->p + r * sd->row), cols, point);
       continue;
     }
     auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };

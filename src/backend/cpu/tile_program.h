@@ -33,9 +33,6 @@ enum TileShape : uint8_t { kScalar = 0, kRows = 1, kColumns = 2, kBlock = 3 };
 
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// Results are written to d as they are, or rounded to bf16: by portable code, or by the processor's own conversion.
-enum class TileNarrow : uint8_t { none, portable, native };
-
 // What an instruction with a function of one operand does in the same pass. The bits are set in TileInstr::join.
 enum TileJoin : uint8_t {
   kWide = 1,        // a is bf16 in memory
@@ -50,10 +47,9 @@ struct TileInstr {
   const void* aux = nullptr;
   TileShape shape = kScalar;
   bool stream = false;  // writes d with non-temporal stores where it is aligned
-  TileNarrow narrow = TileNarrow::none;
+  bool narrow = false;  // writes d as bf16; only with TileHandlers::native_bf16
   uint8_t join = 0;
-  bool native = false;  // a joined instruction may use the processor's conversion to bf16
-  int64_t ahead = 0;    // distance in bytes to the same place of a in the next block, which the handler prefetches; 0: no prefetch
+  int64_t ahead = 0;  // distance in bytes to the same place of a in the next block, which the handler prefetches; 0: no prefetch
 };
 
 // Values are computed in one of three register types: f32 (also for f16 and bf16), i32 (also for u8 and bool), i64.

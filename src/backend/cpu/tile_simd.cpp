@@ -130,7 +130,7 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
   const int64_t n = int64_t(hn::Lanes(d));
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = kArity > 1 ? f.slots + in.b : sa, *sc = kArity > 2 ? f.slots + in.c : sa;
   constexpr bool kA = kPattern & 1, kB = kPattern & 2, kC = kPattern & 4;
-  const bool narrow = in.narrow != TileNarrow::none;
+  const bool narrow = kNarrows && can_narrow(op) && in.narrow;
   if (kPattern == 0 && rows > 1 && sd->row == cols * (narrow ? 2 : 4) && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4)
     cols *= rows, rows = 1;
   std::byte *pd = sd->p, *pa = sa->p, *pb = sb->p, *pc = sc->p;
@@ -144,7 +144,7 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
       if constexpr (kArity == 3) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i), kC ? vc : load(c + i));
     };
     if (narrow) {
-      narrow_row(in, reinterpret_cast<uint16_t*>(pd), cols, point);
+      narrow_row_native(reinterpret_cast<uint16_t*>(pd), cols, point);
       continue;
     }
     const bool stream = in.stream && is_aligned(out);
@@ -183,114 +183,110 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
   }
 }
 
-// A function of one operand in one pass with what surrounds it; see TileJoin.
-template <Op op, bool kNative>
-HWY_INLINE void run_joined_row(const TileInstr& in, int64_t cols, const std::byte* a, const float* b, uint16_t* stored, std::byte* out) {
-  const D d;
-  const int64_t n = int64_t(hn::Lanes(d));
-  const bool wide = in.join & kWide, store = in.join & kRoundStore, times = in.join & kTimes, round = in.join & kRoundTimes;
-  const bool narrow = in.narrow != TileNarrow::none, stream = in.stream && is_aligned(reinterpret_cast<const float*>(out));
-  int64_t i = 0;
-  if constexpr (has_together(op)) {
-    const auto all = [&](const auto& act) HWY_ATTR {
-#pragma GCC unroll 8
-      for (int v = 0; v < kTogether; ++v) act(v, i + v * n);
-    };
-    for (; i + kTogether * n <= cols && !stream; i += kTogether * n) {
-      V x[kTogether];
-      if (wide)
-        all([&](int v, int64_t at) HWY_ATTR { x[v] = wide::load_bf16(d, reinterpret_cast<const uint16_t*>(a) + at); });
-      else
-        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::LoadU(d, reinterpret_cast<const float*>(a) + at); });
-      if (store) all([&](int v, int64_t at) HWY_ATTR { narrow_bf16<kNative>(x[v], stored + at), x[v] = wide::load_bf16(d, stored + at); });
-      apply_together<op>(x);
-      if (times && round)
-        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], round_bf16(hn::LoadU(d, b + at), kNative)); });
-      else if (times)
-        all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], hn::LoadU(d, b + at)); });
-      if (narrow)
-        all([&](int v, int64_t at) HWY_ATTR { narrow_bf16<kNative>(x[v], reinterpret_cast<uint16_t*>(out) + at); });
-      else
-        all([&](int v, int64_t at) HWY_ATTR { hn::StoreU(x[v], d, reinterpret_cast<float*>(out) + at); });
-    }
-  }
-  for (; i < cols; i += n) {
-    const int64_t live = std::min(n, cols - i);
-    const bool whole = live == n;
-    uint16_t part[hn::MaxLanes(D())] = {};
-    V x;
-    if (wide) {
-      const uint16_t* from = reinterpret_cast<const uint16_t*>(a) + i;
-      if (HWY_UNLIKELY(!whole)) std::memcpy(part, from, size_t(live) * 2), from = part;
-      x = wide::load_bf16(d, from);
-    } else {
-      const float* from = reinterpret_cast<const float*>(a) + i;
-      x = HWY_LIKELY(whole) ? hn::LoadU(d, from) : load_tail(d, from, live);
-    }
-    const auto put = [&](V v, uint16_t* to) HWY_ATTR {
-      if (HWY_LIKELY(whole)) return narrow_bf16<kNative>(v, to);
-      narrow_bf16<kNative>(v, part);
-      std::memcpy(to, part, size_t(live) * 2);
-    };
-    if (store) x = round_bf16(x, kNative), put(x, stored + i);
-    V y = apply<op>(x);
-    if (times) {
-      V z = HWY_LIKELY(whole) ? hn::LoadU(d, b + i) : load_tail(d, b + i, live);
-      y = hn::Mul(y, round ? round_bf16(z, kNative) : z);
-    }
-    if (narrow)
-      put(y, reinterpret_cast<uint16_t*>(out) + i);
-    else if (stream && whole)
-      hn::Stream(y, d, reinterpret_cast<float*>(out) + i);
-    else if (HWY_LIKELY(whole))
-      hn::StoreU(y, d, reinterpret_cast<float*>(out) + i);
-    else
-      store_tail(y, d, reinterpret_cast<float*>(out) + i, live);
-  }
+#if HWY_TARGET == HWY_AVX3
+// Functions that networks use between products.
+constexpr bool has_joined(Op op) {
+  return has_together(op) || op == Op::gelu_erf || op == Op::gelu_erf_grad || op == Op::silu || op == Op::silu_grad || op == Op::tanh || op == Op::sigmoid;
 }
 
+// A function of one operand in one pass with what surrounds it; see TileJoin.
 template <Op op>
 void run_joined(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
-  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = f.slots + in.c;
-  for (int64_t r = 0; r < rows; ++r) {
-    const std::byte* a = sa->p + r * sa->row;
-    const float* b = in.join & kTimes ? reinterpret_cast<const float*>(sb->p + r * sb->row) : nullptr;
-    uint16_t* stored = in.join & kRoundStore ? reinterpret_cast<uint16_t*>(sc->p + r * sc->row) : nullptr;
-    if (HWY_TARGET == HWY_AVX3 && in.native)
-      run_joined_row<op, HWY_TARGET == HWY_AVX3>(in, cols, a, b, stored, sd->p + r * sd->row);
-    else
-      run_joined_row<op, false>(in, cols, a, b, stored, sd->p + r * sd->row);
-  }
-}
-
-template <bool kNative>
-HWY_INLINE void add_rounded_row(const TileInstr& in, int64_t cols, const float* a, const float* b, float* out) {
   const D d;
-  const int64_t n = int64_t(hn::Lanes(d));
-  const auto point = [&](int64_t i, auto load) HWY_ATTR { return hn::Add(load(a + i), round_bf16(load(b + i), kNative)); };
-  if (in.narrow != TileNarrow::none) return narrow_row<kNative>(reinterpret_cast<uint16_t*>(out), cols, point);
-  const auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
-  int64_t i = 0;
-  if (in.stream && is_aligned(out)) {
-    for (; i + n <= cols; i += n) hn::Stream(point(i, whole), d, out + i);
-  } else {
-    for (; i + n <= cols; i += n) hn::StoreU(point(i, whole), d, out + i);
+  constexpr int64_t n = 16;
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = f.slots + in.c;
+  const bool wide = in.join & kWide, store = in.join & kRoundStore, times = in.join & kTimes, round = in.join & kRoundTimes, narrow = in.narrow;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *a = reinterpret_cast<const float*>(sa->p + r * sa->row), *b = times ? reinterpret_cast<const float*>(sb->p + r * sb->row) : nullptr;
+    const uint16_t* half = reinterpret_cast<const uint16_t*>(a);
+    uint16_t* stored = store ? reinterpret_cast<uint16_t*>(sc->p + r * sc->row) : nullptr;
+    float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
+    uint16_t* narrowed = reinterpret_cast<uint16_t*>(out);
+    const bool stream = in.stream && is_aligned(out);
+    int64_t i = 0;
+    if constexpr (has_together(op)) {
+      const auto all = [&](const auto& act) HWY_ATTR {
+#pragma GCC unroll 8
+        for (int v = 0; v < kTogether; ++v) act(v, i + v * n);
+      };
+      for (; i + kTogether * n <= cols && !stream; i += kTogether * n) {
+        V x[kTogether];
+        if (wide)
+          all([&](int v, int64_t at) HWY_ATTR { x[v] = wide::load_bf16(d, half + at); });
+        else
+          all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::LoadU(d, a + at); });
+        if (store) all([&](int v, int64_t at) HWY_ATTR { narrow_native(x[v], stored + at), x[v] = wide::load_bf16(d, stored + at); });
+        apply_together<op>(x);
+        if (times && round)
+          all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], round_native(hn::LoadU(d, b + at))); });
+        else if (times)
+          all([&](int v, int64_t at) HWY_ATTR { x[v] = hn::Mul(x[v], hn::LoadU(d, b + at)); });
+        if (narrow)
+          all([&](int v, int64_t at) HWY_ATTR { narrow_native(x[v], narrowed + at); });
+        else
+          all([&](int v, int64_t at) HWY_ATTR { hn::StoreU(x[v], d, out + at); });
+      }
+    }
+    for (; i < cols; i += n) {
+      const int64_t live = std::min(n, cols - i);
+      const bool whole = live == n;
+      V x;
+      if (wide) {
+        uint16_t part[n] = {};
+        if (!whole) std::memcpy(part, half + i, size_t(live) * 2);
+        x = wide::load_bf16(d, whole ? half + i : part);
+      } else {
+        x = whole ? hn::LoadU(d, a + i) : load_tail(d, a + i, live);
+      }
+      if (store) {
+        if (whole)
+          narrow_native(x, stored + i);
+        else
+          narrow_slowly(x, stored + i, live);
+        x = round_native(x);
+      }
+      V y = apply<op>(x);
+      if (times) {
+        const V z = whole ? hn::LoadU(d, b + i) : load_tail(d, b + i, live);
+        y = hn::Mul(y, round ? round_native(z) : z);
+      }
+      if (!whole && narrow)
+        narrow_slowly(y, narrowed + i, live);
+      else if (!whole)
+        store_tail(y, d, out + i, live);
+      else if (narrow)
+        narrow_native(y, narrowed + i);
+      else if (stream)
+        hn::Stream(y, d, out + i);
+      else
+        hn::StoreU(y, d, out + i);
+    }
   }
-  if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
 }
 
 // A value that passes through bf16 is added to another: a residual connection.
 void add_rounded(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const D d;
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
   for (int64_t r = 0; r < rows; ++r) {
     const float *a = reinterpret_cast<const float*>(sa->p + r * sa->row), *b = reinterpret_cast<const float*>(sb->p + r * sb->row);
     float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
-    if (HWY_TARGET == HWY_AVX3 && in.native)
-      add_rounded_row<HWY_TARGET == HWY_AVX3>(in, cols, a, b, out);
-    else
-      add_rounded_row<false>(in, cols, a, b, out);
+    const auto point = [&](int64_t i, auto load) HWY_ATTR { return hn::Add(load(a + i), round_native(load(b + i))); };
+    if (in.narrow) {
+      narrow_row_native(reinterpret_cast<uint16_t*>(out), cols, point);
+      continue;
+    }
+    const auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+    int64_t i = 0;
+    if (in.stream && is_aligned(out)) {
+      for (; i + 16 <= cols; i += 16) hn::Stream(point(i, whole), d, out + i);
+    } else {
+      for (; i + 16 <= cols; i += 16) hn::StoreU(point(i, whole), d, out + i);
+    }
+    if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
   }
 }
+#endif
 
 // Divides by one value with its reciprocal, then corrects with the quotient's remainder. As exact as a division, except for quotients near the limits of the
 // range, at a third of the cost.
@@ -318,8 +314,8 @@ void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_
     const float* a = reinterpret_cast<float*>(sa->p + r * sa->row);
     const bool stream = in.stream && is_aligned(out);
     const Divisor quotient(*reinterpret_cast<float*>(sb->p + r * sb->row));
-    if (in.narrow != TileNarrow::none) {
-      narrow_row(in, reinterpret_cast<uint16_t*>(out), cols, [&](int64_t i, auto load) HWY_ATTR { return quotient(load(a + i)); });
+    if (kNarrows && in.narrow) {
+      narrow_row_native(reinterpret_cast<uint16_t*>(out), cols, [&](int64_t i, auto load) HWY_ATTR { return quotient(load(a + i)); });
       continue;
     }
     int64_t i = 0;
@@ -533,7 +529,9 @@ void set_op(TileHandlers& t) {
     return;  // casts have their own table
   else {
     set_pattern<op, kArity, 0>(t);
-    if constexpr (kArity == 1 && is_heavy(op)) t.joined[int(op)] = run_joined<op>;
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (kArity == 1 && has_joined(op)) t.joined[int(op)] = run_joined<op>;
+#endif
     if constexpr (kArity >= 2) set_pattern<op, kArity, 1>(t), set_pattern<op, kArity, 2>(t);
     if constexpr (kArity == 3) {
       set_pattern<op, kArity, 3>(t), set_pattern<op, kArity, 4>(t), set_pattern<op, kArity, 5>(t), set_pattern<op, kArity, 6>(t);
@@ -549,7 +547,9 @@ void fill_elementwise(TileHandlers& t) {
   RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
   if (Divisor::kQuick) t.op[int(Op::div)][0][2] = divide_by_row;
+#if HWY_TARGET == HWY_AVX3
   t.add_rounded = add_rounded;
+#endif
   t.update = update;
 }
 

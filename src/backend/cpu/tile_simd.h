@@ -59,8 +59,24 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<hwy::HWY_NAMESPACE::RebindToUnsigned<math::D>
   return hn::And(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded), hn::Set(du, 0xffff0000));
 }
 
+// To 16 bits in memory.
+HWY_INLINE void narrow_bf16(math::V v, uint16_t* p) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<uint16_t, math::DI> d16;
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(math::DI(), hn::ShiftRight<16>(bf16_bits(v)))), d16, p);
+}
+
+// With the processor's conversion, which the tiers of has_bf16 have. Other tiers do not get here.
 #if HWY_TARGET == HWY_AVX3
-// The processor's conversion, which exists on the tiers of has_bf16 only; false if there are denormals, which it takes for zeros.
+// Out of line: for denormals, which the conversion takes for zeros, and for the last lanes of a row.
+[[maybe_unused]] HWY_NOINLINE void narrow_slowly(math::V v, uint16_t* p, int64_t live) {
+  uint16_t part[16];
+  narrow_bf16(v, part);
+  std::memcpy(p, part, size_t(live) * 2);
+}
+[[maybe_unused]] HWY_NOINLINE math::V round_slowly(math::V v) { return hwy::HWY_NAMESPACE::BitCast(math::D(), bf16_bits(v)); }
+
+// False if there are denormals.
 HWY_INLINE bool convert_bf16(math::V v, __m256i& half) {
   const __m512i bits = _mm512_castps_si512(v.raw);
   const __mmask16 small =
@@ -69,50 +85,29 @@ HWY_INLINE bool convert_bf16(math::V v, __m256i& half) {
   asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
   return true;
 }
-#endif
-
-// The same to 16 bits in memory. `kNative`: by the processor's conversion where it gives the same bits.
-template <bool kNative>
-HWY_INLINE void narrow_bf16(math::V v, uint16_t* p) {
-  namespace hn = hwy::HWY_NAMESPACE;
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (kNative)
-    if (__m256i half; convert_bf16(v, half)) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
-#endif
-  const hn::Rebind<uint16_t, math::DI> d16;
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(math::DI(), hn::ShiftRight<16>(bf16_bits(v)))), d16, p);
+HWY_INLINE void narrow_native(math::V v, uint16_t* p) {
+  if (__m256i half; HWY_LIKELY(convert_bf16(v, half)))
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
+  else
+    narrow_slowly(v, p, 16);
 }
-
-// Rounds to bf16 in f32.
-HWY_INLINE math::V round_bf16(math::V v, bool native) {
-  namespace hn = hwy::HWY_NAMESPACE;
-#if HWY_TARGET == HWY_AVX3
-  if (native)
-    if (__m256i half; convert_bf16(v, half)) return math::V{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
-#endif
-  (void)native;
-  return hn::BitCast(math::D(), bf16_bits(v));
-}
-
-// Stores whole vectors as bf16, and the last one without touching what follows.
-template <bool kNative, class Point>
-HWY_INLINE void narrow_row(uint16_t* out, int64_t cols, const Point& point) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const int64_t n = int64_t(hn::Lanes(math::D()));
-  int64_t i = 0;
-  for (; i + n <= cols; i += n) narrow_bf16<kNative>(point(i, [](const float* p) HWY_ATTR { return hn::LoadU(math::D(), p); }), out + i);
-  if (i == cols) return;
-  uint16_t part[hn::MaxLanes(math::D())];
-  narrow_bf16<kNative>(point(i, [&](const float* p) HWY_ATTR { return load_tail(math::D(), p, cols - i); }), part);
-  std::memcpy(out + i, part, size_t(cols - i) * 2);
+HWY_INLINE math::V round_native(math::V v) {
+  if (__m256i half; HWY_LIKELY(convert_bf16(v, half))) return math::V{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+  return round_slowly(v);
 }
 template <class Point>
-HWY_INLINE void narrow_row(const TileInstr& in, uint16_t* out, int64_t cols, const Point& point) {
-  if (HWY_TARGET == HWY_AVX3 && in.narrow == TileNarrow::native)
-    narrow_row<true>(out, cols, point);
-  else
-    narrow_row<false>(out, cols, point);
+HWY_INLINE void narrow_row_native(uint16_t* out, int64_t cols, const Point& point) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  int64_t i = 0;
+  for (; i + 16 <= cols; i += 16) narrow_native(point(i, [](const float* p) HWY_ATTR { return hn::LoadU(math::D(), p); }), out + i);
+  if (i < cols) narrow_slowly(point(i, [&](const float* p) HWY_ATTR { return load_tail(math::D(), p, cols - i); }), out + i, cols - i);
 }
+constexpr bool kNarrows = true;
+#else
+template <class Point>
+HWY_INLINE void narrow_row_native(uint16_t*, int64_t, const Point&) {}
+constexpr bool kNarrows = false;
+#endif
 
 // NaN propagates.
 HWY_INLINE math::V minimum(math::V a, math::V b) {
