@@ -2,7 +2,7 @@
 # has the tests of everything that may differ between machines and is part of the portable folder; same_everywhere_tests has those of parsers, files, graphs,
 # plans, training and tasks. <folder>_tests is a program with one folder only, linked only if requested by name. tools/run_tests runs the programs suite by suite; a test's name is
 # Folder.Suite.Case.
-set(same_everywhere autograd base bench circuits cli config data gpt gpu graph io plan ppo profile reference rl series train tune)
+set(same_everywhere autograd base bench circuits cli config data gpt gpu graph io machine plan ppo profile reference rl series train tune)
 set(RIDGE_TEST_FOLDERS "" CACHE STRING "Folders of tests/ to build; empty: all")
 set(RIDGE_TEST_FILES "" CACHE STRING "Files *_test.cpp of these folders to build, as a regular expression; empty: all")
 find_package(GTest REQUIRED)
