@@ -20,8 +20,10 @@ HopperShape shape_of(const AttentionDesc& d, bool backward, const Chip& chip) {
   s.dim = d.dim <= 64 ? 64 : 128, s.causal = d.causal, s.dropout = d.dropout > 0;
   if (backward) s.stages = 2;
   if (!backward && s.dim == 128) s.stages = 2, s.columns = 128, s.blocks = 1;
-  // Larger blocks read keys less often, and a group that only loads spares the others the wait. With dropout, registers do not suffice.
-  if (!backward && s.dim == 64 && !s.dropout && d.batch * d.heads * blocks_of(d.queries, kLargeRows) >= chip.multiprocessors)
+  // Larger blocks read keys less often, and a group that only loads spares the others the wait. With dropout, registers do not suffice. Other forms have not
+  // been measured.
+  const bool training = d.causal && d.queries == d.keys && !s.dropout;
+  if (!backward && s.dim == 64 && training && d.batch * d.heads * blocks_of(d.queries, kLargeRows) >= chip.multiprocessors)
     s.groups = int(kLargeRows / 64), s.blocks = 1, s.producer = true;
   return s;
 }
