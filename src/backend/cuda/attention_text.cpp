@@ -441,6 +441,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_grad_keys(const
   float dk[kFeatures][4] = {}, dv[kFeatures][4] = {};
   load_tile(k_tile, a.k, a.k_strides, p.b, kv, j0, kRows, p.keys, a.dim);
   load_tile(v_tile, a.v, a.v_strides, p.b, kv, j0, kRows, p.keys, a.dim);
+  copy_async_commit();  // also waited for if no query sees these keys
   int begin = kCausal ? j0 - p.shift : 0;
   begin = begin < 0 ? 0 : begin / kColumns * kColumns;
   if (j0 >= p.keys) begin = a.queries;
@@ -511,6 +512,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_grad_queries(co
   }
   load_tile(q_tile, a.q, a.q_strides, p.b, p.h, i0, kRows, a.queries, a.dim);
   load_tile(d_tile, a.dout, a.dout_strides, p.b, p.h, i0, kRows, a.queries, a.dim);
+  copy_async_commit();  // also waited for if these queries see no key
   for (int step = 0; step < steps; ++step) {
     int j0 = step * kColumns;
     __syncthreads();  // all have read the tiles of the step before
