@@ -27,6 +27,8 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   EXPECT_EQ(std::count(forecast.out.begin(), forecast.out.end(), '\n'), 1 + 6 + 9) << "half of a sequence is seen";
   EXPECT_EQ(read_text(ridge / "run/forecast.svg").substr(0, 4), "<svg");
   expect_refusal(ridge, 2, "--split other", "eval run --split other");
+  expect_refusal(ridge, 2, "--json is for models of the task gpt, and run is one of cfc; ridge sample run --help lists its options", "sample run --json");
+  expect_refusal(ridge, 2, "--windows is for models of the task gpt", "eval run --windows=3");
   expect_refusal(ridge, 2, "read in fp32", "eval run precision=bf16");
   expect_refusal(ridge, 2, "already contains a run", "train cfc data=sine length=12 steps=4 --out run");
   const Answer finished = expect_refusal(ridge, 2, "finished", "train cfc --resume run");
