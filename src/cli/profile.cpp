@@ -78,7 +78,7 @@ int run_profile(ProfileArguments arguments, config::Sources sources) {
   const Task& task = find_task(arguments.task);
   take_checks(sources.words, arguments.checks);
   check_profile({}, arguments.checks);  // before anything slow
-  check_picture_place(arguments.svg), check_place(arguments.trace);
+  check_picture_place(arguments.svg), check_folder_of(arguments.trace);
   const std::string earlier = arguments.compare.empty() ? "" : text_of(arguments.compare);
   if (!earlier.empty()) compare_profiles({}, earlier, 1);
   sources.task = task.keys;

@@ -153,7 +153,7 @@ void write_atomically(const std::string& path, std::string_view text, const File
   file.commit();
 }
 
-void check_place(const std::string& path) {
+void check_folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
@@ -161,7 +161,7 @@ void check_place(const std::string& path) {
 }
 
 void check_picture_place(const std::string& path) {
-  check_place(path);
+  check_folder_of(path);
   std::ifstream in(path, std::ios::binary);
   std::string start(4, ' ');
   if (path.empty() || !in.read(start.data(), 4) || start == "<svg" || start == "<?xm") return;
