@@ -101,6 +101,14 @@ std::string cut(std::string_view text, int width) {
   return width > 0 ? std::string(text.substr(0, fitting(text, width - 1))) + "…" : std::string();
 }
 
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return text;
+  std::string out = "'";
+  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string printable(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {

@@ -30,6 +30,8 @@ size_t fitting(std::string_view text, int width);  // bytes of the longest prefi
 // At most `width` columns, ending in … if truncated.
 std::string cut(std::string_view text, int width);
 
+std::string shell_word(const std::string& text);  // quoted for a shell, if it has to be
+
 // Makes text safe for a terminal: replaces control characters by ·, invalid UTF-8 by �, tabs by spaces. Newlines stay.
 std::string printable(std::string_view text);
 

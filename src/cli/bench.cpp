@@ -196,7 +196,7 @@ void print_grid(const BenchArguments& arguments, const bench::Record& record) {
 // stores and compares.
 int run_recorded(const BenchArguments& arguments, std::vector<Process> processes) {
   const bool grid = arguments.suite == "devices" || arguments.suite == "configs";
-  check_picture_place(arguments.svg);
+  check_picture_place(arguments.svg), check_folder_of(arguments.save);
   if (arguments.json + arguments.csv + arguments.md > 1) fail(ErrorCode::usage, "[bench] --json, --csv and --md exclude each other; give one");
   bench::Record before;
   if (!arguments.compare.empty()) {

@@ -78,7 +78,7 @@ int run_profile(ProfileArguments arguments, config::Sources sources) {
   const Task& task = find_task(arguments.task);
   take_checks(sources.words, arguments.checks);
   check_profile({}, arguments.checks);  // before anything slow
-  check_picture_place(arguments.svg);
+  check_picture_place(arguments.svg), check_folder_of(arguments.trace);
   const std::string earlier = arguments.compare.empty() ? "" : text_of(arguments.compare);
   if (!earlier.empty()) compare_profiles({}, earlier, 1);
   sources.task = task.keys;
@@ -92,8 +92,11 @@ int run_profile(ProfileArguments arguments, config::Sources sources) {
   options.measure = settings.get<bool>("optimize_perf"), options.probe = true;
   const std::unique_ptr<TaskRun> run = start_run(task, settings, options);
   int code = kOk;
-  ridge::profile_run(*run, settings, arguments.steps, [&](Profiler& profiler) { code = show(arguments, profiler, earlier); });
-  return code;
+  switch (ridge::profile_run(*run, settings, arguments.steps, [&](Profiler& profiler) { code = show(arguments, profiler, earlier); })) {
+    case Outcome::End::interrupted: return kInterrupted;
+    case Outcome::End::terminated: return kTerminated;
+    default: return code;
+  }
 }
 
 const Command profile_command("profile", "show where the time and memory of a task's steps go, kernel by kernel", [](Line line) {

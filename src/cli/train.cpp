@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "io/atomic_file.h"
@@ -97,12 +98,20 @@ int train_in(const Task& task, const fs::path& out, const config::Resolved& sett
     make_run_folder(out);
     write_atomically((out / "config.yaml").string(), config_text(settings, out));
   };
-  for (const Part& part : parts)
-    if (part.finished)
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    if (part.finished) {
       ridge::print_line(stderr, fmt::format("{} is finished", part.folder.string()));
-    else if (const int code = train_part(task, part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), json, keep_settings);
-             code != kOk)
-      return code;
+      continue;
+    }
+    const int code = train_part(task, part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), json, keep_settings);
+    if (code == kOk) continue;
+    if (const auto left = std::count_if(parts.begin() + int64_t(i), parts.end(), [](const Part& p) { return !p.finished; });
+        parts.size() > 1 && (code == kInterrupted || code == kTerminated))
+      ridge::print_line(stderr, fmt::format("ridge: {} of {} runs are left; ridge train {} --resume {} continues all of them", left, parts.size(), task.name,
+                                            shell_word(out.string())));
+    return code;
+  }
   try {  // a failure loses nothing: the same data is in the runs' folders
     finish_experiment(out, parts, output_of(settings, json), task.report);
   } catch (const Error& error) {

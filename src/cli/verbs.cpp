@@ -58,6 +58,23 @@ void check_model(const Verb& verb) {
          config::join(users, " and "), config::join(instead, ", ridge "));
 }
 
+// Options that only models of other tasks have.
+void refuse_other_options(const Verb& verb, const std::vector<std::string>& words) {
+  const std::string& model = *model_of(verb);
+  const auto owner = std::ranges::find_if(tasks(), [&](const Task& task) { return task.owns(model); });
+  if (owner == tasks().end()) return;
+  auto has = [](const Verb& v, const std::string& option) { return std::ranges::any_of(v.options, [&](const Verb::Option& o) { return o.name == option; }); };
+  for (const std::string& word : words) {
+    const std::string option = word.substr(0, word.find('='));
+    if (has(verb, option)) continue;
+    for (const Task& task : tasks())
+      for (const Verb& other : task.verbs())
+        if (option.starts_with("--") && other.name == std::string_view(verb.name) && has(other, option))
+          fail(ErrorCode::usage, "[{0}] {1} is for models of the task {2}, and {3} is one of {4}; ridge {0} {3} --help lists its options", verb.name, option,
+               task.name, model, owner->name);
+  }
+}
+
 Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
   if (verb.below.empty()) {
     for (const Verb::Option& option : verb.options) add_option(line, option);
@@ -66,7 +83,7 @@ Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
     if (*verb.footer) line.footer(verb.footer);
     return [verb, sources] {
       config::Sources read = sources();
-      if (model_of(verb)) config::resolve(read), check_model(verb);  // mistakes in settings come first
+      if (model_of(verb)) refuse_other_options(verb, read.words), config::resolve(read), check_model(verb);  // mistakes in settings come first
       return verb.run(std::move(read));
     };
   }

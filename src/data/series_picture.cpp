@@ -64,10 +64,13 @@ std::string series_svg(const std::string& title, const std::string& subtitle, st
       const Anchor anchor = t - first < 0.02 * (last - first) ? Anchor::start : last - t < 0.02 * (last - first) ? Anchor::end : Anchor::middle;
       picture.text({x(t), top + kInner + 24}, time_text ? time_text(t) : fmt::format("{:.10g}", t), {.size = 11, .ink = Ink::muted, .anchor = anchor});
     }
-    picture.text({kMarginLeft, top}, fit(panel.name, 300, 13, true), {.size = 13, .bold = true});
+    const std::string name = fit(panel.name, 300, 13, true);
+    picture.text({kMarginLeft, top}, name, {.size = 13, .bold = true});
     if (free_from && *free_from > first && *free_from < last) {
       picture.line({x(*free_from), top + 8}, {x(*free_from), top + 8 + kInner}, {.stroke = Ink::muted, .dashes = "2 3"});
-      if (p == 0) picture.text({x(*free_from), top}, "free running from here", {.size = 12, .ink = Ink::muted});
+      constexpr std::string_view kNote = "free running from here";
+      const double after_name = kMarginLeft + text_width(name, 13, true) + 16, before_end = kMarginLeft + width - text_width(kNote, 12);
+      if (p == 0) picture.text({std::clamp(x(*free_from), after_name, before_end), top}, kNote, {.size = 12, .ink = Ink::muted});
     }
     auto curve = [&](const std::vector<double>& values, const Paint& paint) {
       std::vector<Point> points;

@@ -38,6 +38,27 @@ void refuse_twice(const char* key, const std::vector<std::string>& names) {
            config::shown(names[i]));
 }
 
+// A comma in a list of columns separates names or is part of one, as in "temperature, °C": parts that together name a column are joined.
+std::vector<std::string> joined_names(const std::vector<std::string>& names, const std::vector<std::string>& columns) {
+  auto plain = [](std::string_view name) {  // blanks around commas do not count: a list is read without them
+    std::vector<std::string> parts;
+    for (const std::string_view part : config::split(name, ',')) parts.emplace_back(config::trim(part));
+    return config::join(parts, ",");
+  };
+  std::vector<std::string> joined;
+  for (size_t first = 0; first < names.size();) {
+    std::string all, taken = names[first];
+    size_t next = first + 1;
+    for (size_t last = first; last < names.size(); ++last) {
+      all += (last > first ? "," : "") + plain(names[last]);
+      const auto column = last == first ? columns.end() : std::find_if(columns.begin(), columns.end(), [&](const std::string& c) { return plain(c) == all; });
+      if (column != columns.end()) taken = *column, next = last + 1;
+    }
+    joined.push_back(taken), first = next;
+  }
+  return joined;
+}
+
 // Files and folders that a source names. A + may also be a part of a name.
 std::vector<std::string> places_of(const std::string& source) {
   std::error_code ignored;
@@ -210,7 +231,11 @@ class TableSeries final : public Series {
   // Which columns are used, and how their numbers and times are written.
   void survey(const std::vector<std::string>& files) {
     const bool fresh = o_.fitted.empty();
-    if (fresh) refuse_twice("inputs", o_.inputs), refuse_twice("targets", o_.targets);
+    if (fresh && !(o_.inputs.empty() && o_.targets.empty())) {
+      const std::vector<std::string> columns = CsvReader(files[0]).names();
+      o_.inputs = joined_names(o_.inputs, columns), o_.targets = joined_names(o_.targets, columns);
+      refuse_twice("inputs", o_.inputs), refuse_twice("targets", o_.targets);
+    }
     if (fresh && !o_.class_column.empty() && std::find(o_.inputs.begin(), o_.inputs.end(), o_.class_column) != o_.inputs.end())
       fail(ErrorCode::usage, "[data] column {} is among the inputs and is the class to predict, so the model would see its answer; leave it out of inputs",
            config::shown(o_.class_column));

@@ -4,12 +4,13 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <fstream>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "base/error.h"
@@ -152,7 +153,15 @@ void write_atomically(const std::string& path, std::string_view text, const File
   file.commit();
 }
 
+void check_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
+    fail(ErrorCode::io, "[file] {}: cannot be created: there is no folder {}; create the folder first", path, folder.string());
+}
+
 void check_picture_place(const std::string& path) {
+  check_folder_of(path);
   std::ifstream in(path, std::ios::binary);
   std::string start(4, ' ');
   if (path.empty() || !in.read(start.data(), 4) || start == "<svg" || start == "<?xm") return;

@@ -22,7 +22,9 @@ struct FileCalls {
 };
 extern const FileCalls kSystemFileCalls;
 
-// Throws ErrorCode::usage if a picture would replace a file that is not one.
+// Before long work whose result goes to `path`: throws ErrorCode::io if its folder does not exist. Empty: there is no result.
+void check_folder_of(const std::string& path);
+// The same, and ErrorCode::usage if a picture would replace a file that is not one.
 void check_picture_place(const std::string& path);
 
 struct FileOptions {

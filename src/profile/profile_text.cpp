@@ -273,7 +273,7 @@ std::string profile_trace(const StepProfile& p) {
 std::string compare_profiles(const StepProfile& p, const std::string& earlier, int rows) {
   const Json j = Json::parse(earlier, nullptr, false);
   if (!j.is_object() || !j.contains("profile") || !j.contains("kernels") || !j["kernels"].is_array() || !j.contains("compute"))
-    fail(ErrorCode::value, "[profile] this is not a profile; write one with ridge profile TASK --json > FILE");
+    fail(ErrorCode::io, "[profile] this is not a profile; write one with ridge profile TASK --json > FILE");
   std::map<std::string, double> before;
   for (const Json& k : j["kernels"])
     before[row_name({.name = k.value("name", ""), .layer = k.value("layer", ""), .phase = k.value("phase", ""), .bound = {}})] += k.value("seconds", 0.0);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "step/compiled_step.h"
 #include "step/step_work.h"
 
@@ -47,8 +48,9 @@ void ModuleRun::add_files(RunSummary& summary, const char* purpose) const {
 std::pair<std::string, std::string> ModuleRun::resume_command(const RunSummary& summary, const char* length_key, int64_t twice, const char* target_key) const {
   const std::string endless = summary.outcome.end == Outcome::End::target ? fmt::format(" {}=none", target_key) : "";
   const bool left = summary.outcome.steps < trainer.schedule.steps;
-  return {fmt::format("ridge train {} --resume {}{}{}", task, summary.folder.string(), left ? "" : fmt::format(" {}={}", length_key, twice), endless),
-          left ? "resumes" : "trains twice as long"};
+  return {
+      fmt::format("ridge train {} --resume {}{}{}", task, shell_word(summary.folder.string()), left ? "" : fmt::format(" {}={}", length_key, twice), endless),
+      left ? "resumes" : "trains twice as long"};
 }
 
 BenchStep module_bench(const Step& step, const std::vector<BatchSpec>& batch) {

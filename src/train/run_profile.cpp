@@ -103,7 +103,7 @@ void write_profile(Profiler& profiler, const std::filesystem::path& folder) {
   for (const auto& [name, text] : profile_pictures(profiler)) write_atomically((folder / fmt::format("profile_{}.svg", name)).string(), text);
 }
 
-void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, const std::function<void(Profiler&)>& use) {
+Outcome::End profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, const std::function<void(Profiler&)>& use) {
   constexpr double kSeconds = 10;
   run.trainer.folder.clear();
   run.trainer.resume = run.trainer.validate = run.trainer.samples = run.trainer.keep_checkpoints = false;
@@ -117,9 +117,10 @@ void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, 
   const double expected = double(group) * std::max(run.expected_step_seconds, 1e-4);
   if (steps <= 0) steps = int64_t(std::clamp(kSeconds / 2 / expected, 5.0, 100.0));
   run.trainer.schedule.steps = group * (RunProfiler::kWarmUp + (recorder.stretch() + 1) * steps + 2);
-  train(task, run.trainer, {});
+  const Outcome::End end = train(task, run.trainer, {}).end;
   recorder.profiler().end();
   use(recorder.profiler());
+  return end;
 }
 
 }  // namespace ridge

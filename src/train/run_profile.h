@@ -39,7 +39,8 @@ void write_profile(Profiler& profiler, const std::filesystem::path& folder);
 // Each picture that can be drawn: its name and text. There is no roofline without measured ceilings.
 std::vector<std::pair<std::string, std::string>> profile_pictures(const Profiler& profiler);
 
-// Trains a few steps without leaving anything behind and returns their profile. steps: recorded steps; 0: for about ten seconds.
-void profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, const std::function<void(Profiler&)>& use);
+// Trains a few steps without leaving anything behind and returns their profile. steps: recorded steps; 0: for about ten seconds. Stopped by a signal, the
+// profile is of the steps so far; the return value says so.
+Outcome::End profile_run(TaskRun& run, const config::Resolved& settings, int64_t steps, const std::function<void(Profiler&)>& use);
 
 }  // namespace ridge

@@ -290,6 +290,9 @@ class Run {
     out_.bit_exact = differences.empty();
     notice(fmt::format("resumed at step {} of {} from {}", found.step.attempted, o_.schedule.steps, stored->folder.string()));
     if (!differences.empty()) {
+      // A setting that is a choice as well, such as the batch, is listed once.
+      for (auto next = differences.begin(); next != differences.end();)
+        next = std::find(differences.begin(), next, *next) == next ? next + 1 : differences.erase(next);
       // Choices of single kernels are many and have long names: list the others first, and only a few.
       constexpr size_t kMaxListed = 8, kShort = 80;
       std::stable_partition(differences.begin(), differences.end(), [&](const std::string& d) { return d.size() <= kShort; });

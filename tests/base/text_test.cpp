@@ -89,6 +89,13 @@ TEST(Printable, RemovesTerminalControlSequences) {
   EXPECT_EQ(printable("Öl 漢字\n🙂"), "Öl 漢字\n🙂");
 }
 
+TEST(ShellWord, IsQuotedOnlyIfItHasTo) {
+  EXPECT_EQ(shell_word("runs/a-1_b.csv"), "runs/a-1_b.csv");
+  EXPECT_EQ(shell_word("my run"), "'my run'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(Sparkline, ScalesFromLowestToHighest) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(sparkline(std::vector<double>{3, 1, 2}), "█▁▄");

@@ -1,6 +1,10 @@
 // ridge train cfc, eval and sample as a user sees them: which task a run belongs to decides what these commands do.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
+#include <thread>
+
 #include <nlohmann/json.hpp>
 
 #include "cli/ridge_program.h"
@@ -27,6 +31,8 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   EXPECT_EQ(std::count(forecast.out.begin(), forecast.out.end(), '\n'), 1 + 6 + 9) << "half of a sequence is seen";
   EXPECT_EQ(read_text(ridge / "run/forecast.svg").substr(0, 4), "<svg");
   expect_refusal(ridge, 2, "--split other", "eval run --split other");
+  expect_refusal(ridge, 2, "--json is for models of the task gpt, and run is one of cfc; ridge sample run --help lists its options", "sample run --json");
+  expect_refusal(ridge, 2, "--windows is for models of the task gpt", "eval run --windows=3");
   expect_refusal(ridge, 2, "read in fp32", "eval run precision=bf16");
   expect_refusal(ridge, 2, "already contains a run", "train cfc data=sine length=12 steps=4 --out run");
   const Answer finished = expect_refusal(ridge, 2, "finished", "train cfc --resume run");
@@ -39,6 +45,25 @@ TEST(CircuitCommands, TrainEvaluateAndForecast) {
   std::filesystem::remove_all(ridge / "run/checkpoints");
   const Answer bare = expect_refusal(ridge, 2, "run was trained, but has no checkpoint to resume from; start a new run", "train cfc --resume run steps=9");
   EXPECT_FALSE(bare.says("init_from")) << bare.all();
+}
+
+// The commands of a summary can be pasted, and an experiment that was stopped continues as a whole.
+TEST(CircuitCommands, SummariesSayHowToContinue) {
+  const RidgeProgram ridge;
+  const std::vector<std::string> small = {"train",   "cfc",      "data=sine",          "length=8", "units=4", "backbone_units=4",
+                                          "batch=4", "warmup=0", "eval_interval=none", "tune=off"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), small.begin(), small.end());
+    return more;
+  };
+  auto running = ridge.start(with({"seeds=3", "steps=100000000", "--out", "many"}));
+  for (int i = 0; i < 1000 && running.printed().find("iter 1:") == std::string::npos; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  running.send(SIGINT);
+  const Answer stopped = running.wait();
+  EXPECT_EQ(stopped.code, 130) << stopped.all();
+  EXPECT_NE(stopped.err.find("3 of 3 runs are left; ridge train cfc --resume many continues all of them"), std::string::npos) << stopped.all();
+  const Answer spaced = expect_words(ridge, 0, "ridge eval 'my run'", with({"steps=2", "--out", "my run"}));
+  EXPECT_TRUE(spaced.says("ridge sample 'my run'") && spaced.says("--resume 'my run' steps=4")) << spaced.all();
 }
 
 // What is really wrong comes first: the cell of a run, or the task that it is of, and not what follows from that.

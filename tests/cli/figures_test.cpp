@@ -67,7 +67,9 @@ TEST(CommandLine, ProfilesATask) {
   EXPECT_TRUE(text.says("the whole step") && text.says("kept") && !text.says("missed")) << text.all();
   expect_words(ridge, 1, "", profile + "--check min_tflops=1e9");
   expect_refusal(ridge, 2, "valid: min_tflops", "profile gpt --check min_flops=1");
-  expect_refusal(ridge, 1, "this is not a profile", "profile gpt --compare trace.json");
+  expect_refusal(ridge, 4, "this is not a profile", "profile gpt --compare trace.json");
+  expect_refusal(ridge, 4, "create the folder first", "bench ops --filter ^matmul/512x512x512$ --save missing/rows.json");
+  expect_refusal(ridge, 4, "create the folder first", "profile gpt" + kSmall + "data=none.txt --trace missing/step.json");  // before anything slow
 }
 
 TEST(CommandLine, ReportsTheKernelsOfProfiledRuns) {

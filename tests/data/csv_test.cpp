@@ -389,6 +389,21 @@ TEST(Tables, ListsOfColumnsAreChecked) {
   EXPECT_EQ(read_tables(folder / "t.csv", {.inputs = {"a", "b"}, .targets = {"b"}, .window = 4})->form().inputs.size(), 2u);
 }
 
+// A comma in the name of a column, as spreadsheets have it before a unit.
+TEST(Tables, ListsNameColumnsWithCommas) {
+  const TempFolder folder;
+  std::string text = "\"wind, m/s\",\"wind, gusts, m/s\",sun\n";
+  for (int i = 0; i < 80; ++i) text += fmt::format("{},{},{}\n", i % 5, i % 3, i % 2);
+  write_text(folder / "t.csv", text);
+  using Names = std::vector<std::string>;
+  const auto forms = read_tables(folder / "t.csv", {.inputs = {"wind", "m/s", "sun", "wind", "gusts", "m/s"}, .targets = {"wind, gusts, m/s"}, .window = 4});
+  EXPECT_EQ(forms->form().inputs, (Names{"wind, m/s", "sun", "wind, gusts, m/s"}));
+  EXPECT_EQ(forms->form().outputs, Names{"wind, gusts, m/s"});
+  const std::string twice = error_of([&] { read_tables(folder / "t.csv", {.targets = {"sun", "wind", "m/s", "wind", "m/s"}}); }).what();
+  EXPECT_TRUE(mentions(twice, "names column 'wind, m/s' twice")) << twice;
+  EXPECT_TRUE(mentions(error_of([&] { read_tables(folder / "t.csv", {.targets = {"wind", "sun"}}); }).what(), "has no column 'wind'"));
+}
+
 TEST(Tables, ColumnsShowTheirDecimalMark) {
   const TempFolder folder;
   // The values of the first column, from a table with two columns and the given words.

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "base/svg.h"
 #include "base/text.h"
 #include "data/series_picture.h"
 #include "machine/expect_error.h"
@@ -219,6 +220,18 @@ TEST(SeriesForm, AboutManyColumnsIsShort) {
   EXPECT_NE(picture.find("the first 6 of 8 columns; s"), std::string::npos);
   EXPECT_EQ(picture.find(">-0<"), std::string::npos) << "a tick at zero";
   EXPECT_EQ(series_svg("t", "s", std::span(panels).first(6), {}).find("the first"), std::string::npos);
+}
+
+// The note where a forecast begins covers neither the name of the panel nor the edge.
+TEST(SeriesPicture, TheNoteHasRoom) {
+  const std::vector<SeriesPanel> panels(1, SeriesPanel{"temperature", {0, 1, 2, 50, 98, 99, 100}, {0, 1, 0, 1, 0, 1, 0}, {0, 1, 0, 1, 0, 1, 0}});
+  auto place = [&](double from) {
+    const std::string picture = series_svg("t", "s", panels, {}, from), text = picture.substr(0, picture.find(">free running"));
+    return std::stod(text.substr(text.rfind(" x=\"") + 4));
+  };
+  EXPECT_GT(place(1), 72 + svg::text_width("temperature", 13, true));
+  EXPECT_NEAR(place(50), 72 + 860 / 2, 0.1);
+  EXPECT_LT(place(99), 932 - svg::text_width("free running from here", 12) + 0.1);
 }
 
 }  // namespace

@@ -230,6 +230,8 @@ TEST(AtomicFile, PicturesReplaceNothingButPictures) {
   TempFolder folder;
   write_text(folder / "text", "the quick brown fox"), write_text(folder / "picture", "<svg xmlns=..."), write_text(folder / "empty", "");
   EXPECT_TRUE(has(error_of([&] { check_picture_place(folder / "text"); }), "is not a picture"));
+  for (auto* check : {check_folder_of, check_picture_place}) EXPECT_TRUE(has(error_of([&] { check(folder / "absent/picture"); }), "create the folder first"));
+  check_folder_of(""), check_folder_of("step.json"), check_folder_of(folder / "text");
   for (const char* name : {"picture", "empty", "absent"}) EXPECT_FALSE(error_of([&] { check_picture_place(folder / name); })) << name;
 }
 

@@ -66,6 +66,11 @@ TEST(Spec, BecomesSettings) {
   EXPECT_TRUE(any_mentions(read.notes, "repeated with a probability of 0.25"));
   EXPECT_TRUE(any_mentions(read.notes, "minibatch_size becomes 256"));
   EXPECT_FALSE(any_mentions(read.notes, "filters")) << "the network is as described";
+  const auto value_clip = [](const std::string& setting) {
+    return settings_of(read_spec(replaced(kPong, "\"clip_vloss\": true", setting), "ppo_pong", {}, "pong.json")).at("value_clip");
+  };
+  EXPECT_EQ(value_clip("\"clip_val_loss\": true"), "0.1");
+  EXPECT_EQ(value_clip("\"clip_val_loss\": false"), "0");
 }
 
 TEST(Spec, MayBeYamlWithVariablesAndListsOfOne) {

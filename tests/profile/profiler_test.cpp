@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -388,6 +389,21 @@ TEST_F(ProfiledRun, RecordsAfterTheWarmUpAndLeavesTheRunAsItWas) {
   ASSERT_TRUE(run->trainer.before);
   run->trainer.before(Phase::data, 0);
   EXPECT_EQ(entered, RunProfiler::kWarmUp + 3 + 3 + 3);
+}
+
+TEST_F(ProfiledRun, EndsWithASignalAndItsStepsSoFar) {
+  const config::Resolved s = settings({"preset=sine", "length=8", "units=6", "backbone_units=6", "batch=8"});
+  RunOptions o;
+  o.measure = false;
+  const std::unique_ptr<TaskRun> run = start_run(find_task("cfc"), s, o);
+  run->threads = 1;
+  int64_t entered = 0, recorded = 0;
+  run->trainer.before = [&](Phase phase, int64_t) {
+    if (phase == Phase::data && ++entered == RunProfiler::kWarmUp + 9) std::raise(SIGTERM);
+  };
+  EXPECT_EQ(profile_run(*run, s, 1000, [&](Profiler& profiler) { recorded = profiler.profile().recorded; }), Outcome::End::terminated);
+  EXPECT_GT(recorded, 0);
+  EXPECT_LT(recorded, 10);
 }
 
 TEST_F(ProfilerTest, TraceAndJsonAreValid) {

@@ -369,6 +369,10 @@ TEST_F(GptResumeTest, KeepsItsChoicesUnlessOverridden) {
   const Result narrow = train({"steps=10", "batch=8", "precision=bf16"}, true);
   EXPECT_EQ(narrow.plan.choices.precision, Precision::bf16);
   EXPECT_EQ(narrow.plan.repeats, 4);
+  const Result smaller = train({"steps=12", "batch=4"}, true);
+  const size_t batch = smaller.notices.find("batch was 8, is now 4");
+  EXPECT_NE(batch, std::string::npos) << smaller.notices;
+  EXPECT_EQ(smaller.notices.find("batch was", batch + 1), std::string::npos) << "a difference is listed once: " << smaller.notices;
   EXPECT_TRUE(says(narrow, "resumed, not bit-exact") && says(narrow, "precision was fp32, is now bf16")) << narrow.notices;
 }
 

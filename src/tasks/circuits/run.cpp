@@ -76,7 +76,7 @@ class CircuitRun final : public ModuleRun {
     report_ = report_circuit(*net_, *series_);
     summary.results = report_.lines(), summary.test = report_.figures();
     if (summary.folder.empty()) return;
-    const std::string folder = summary.folder.string();
+    const std::string folder = shell_word(summary.folder.string());
     add_files(summary, "use them on new data");
     summary.files.emplace_back("train_loss.svg", "and val_loss.svg: losses as pictures");
     if (!report_.picture.empty()) summary.files.insert(summary.files.begin(), {"prediction.svg", "predictions and truth"});

@@ -1,21 +1,13 @@
 // The summary at the end of a GPT run.
 #include <fmt/core.h>
 
+#include "base/text.h"
 #include "tasks/gpt/run.h"
 #include "tasks/gpt/task.h"
 #include "train/checkpoint.h"
 
 namespace ridge {
 namespace {
-
-// Quotes text for a shell.
-std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return text;
-  std::string out = "'";
-  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 bool has_checkpoint(const std::filesystem::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty(); }
 

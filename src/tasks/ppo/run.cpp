@@ -248,7 +248,7 @@ class PpoRun final : public ModuleRun {
     }
     summary.results.push_back(instances_.describe());
     if (summary.folder.empty()) return;
-    const std::string folder = summary.folder.string();
+    const std::string folder = shell_word(summary.folder.string());
     add_files(summary, "play");
     if (o.final_score) summary.files.emplace_back("score.svg", "the learning curve");
     const bool recorded = has_picture() && o.end != Outcome::End::diverged;

@@ -229,7 +229,7 @@ class SpecReader {
     const std::string path = "agent.algorithm";
     known(a, path,
           {"name", "action_pdtype", "action_policy", "explore_var_spec", "gamma", "lam", "clip_eps_spec", "entropy_coef_spec", "val_loss_coef", "time_horizon",
-           "minibatch_size", "training_epoch", "training_frequency", "normalize_v_targets", "clip_vloss", "symlog", "normalize_advantages"});
+           "minibatch_size", "training_epoch", "training_frequency", "normalize_v_targets", "clip_vloss", "clip_val_loss", "symlog", "normalize_advantages"});
     if (const std::string name = text(a, path, "name"); name != "PPO") refuse(path + ".name", fmt::format("'{}' is not available, only PPO", name));
     for (const char* key : {"gamma", "lam"})
       if (!number(a, path, key)) refuse(fmt::format("{}.{}", path, key), "is missing");
@@ -241,7 +241,8 @@ class SpecReader {
     const auto [entropy, final_entropy] = schedule(a, "entropy_coef_spec");
     set("entropy", fmt::format("{}", entropy));
     set("final_entropy", final_entropy ? fmt::format("{}", *final_entropy) : "none");
-    set("value_clip", fmt::format("{}", flag(a, path, "clip_vloss", false) ? clip : 0));
+    const bool clips_values = flag(a, path, "clip_val_loss", false) || flag(a, path, "clip_vloss", false);  // some specs have one name, some the other
+    set("value_clip", fmt::format("{}", clips_values ? clip : 0));
     set("normalize_values", flag(a, path, "normalize_v_targets", false) ? "true" : "false");
     unused(a, path, {"training_frequency", "explore_var_spec"});
     known_below(a, path, "explore_var_spec", {"name", "start_val", "end_val", "start_step", "end_step"});
