@@ -95,15 +95,17 @@ bool RunPlanner::tune_kernels(const RunNeeds& needs) {
 }
 
 // Kernels that are built differently may need larger workspaces.
-void RunPlanner::fit_with_kernels(const RunNeeds& needs) {
+bool RunPlanner::fit_with_kernels(const RunNeeds& needs) {
   try {
-    return fit_step(needs);
+    fit_step(needs);
+    return true;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::memory && error.code() != ErrorCode::unsupported) throw;
     run_.notices.push_back(fmt::format("kernels are built as planned: {}", error.what()));
   }
-  choose_kernels({}), kernels_->value = "as planned";
+  choose_kernels({}), kernels_->value = "as planned", kernels_->why = "the faster ones do not fit", kernels_->runner_up.clear();
   fit_step(needs);
+  return false;
 }
 
 KernelWords RunPlanner::search_kernels(const RunNeeds& needs, MeasurementStore& store, double seconds) {

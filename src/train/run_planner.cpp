@@ -220,9 +220,9 @@ void RunPlanner::plan(const RunNeeds& needs) {
   if (tune_kernels(needs)) {
     const double seconds = run_.expected_step_seconds;
     const std::string from = run_.expected_from;
-    fit_with_kernels(needs);
+    const bool fits = fit_with_kernels(needs);
     estimate();
-    if (kernels_->decided_by == "measured") run_.expected_step_seconds = seconds, run_.expected_from = from;
+    if (fits && kernels_->decided_by == "measured") run_.expected_step_seconds = seconds, run_.expected_from = from;
     run_.trainer.expected_step_seconds = run_.expected_step_seconds;
   }
   if (!on_device_) count_past();

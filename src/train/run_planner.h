@@ -159,7 +159,7 @@ class RunPlanner {
   StepTrialOptions trial_options(const RunNeeds& needs) const;
   void choose_kernels(const KernelWords& words);
   bool tune_kernels(const RunNeeds& needs);
-  void fit_with_kernels(const RunNeeds& needs);
+  bool fit_with_kernels(const RunNeeds& needs);  // false: they do not fit, and the planned ones are taken
   bool has_tunable_kernels() const;
   KernelWords search_kernels(const RunNeeds& needs, MeasurementStore& store, double seconds);
   KernelWords stored_kernels(const MeasurementStore& store, bool& imported) const;

@@ -15,9 +15,9 @@ bool is_picture(const std::string& path) { return read_text(path).find("</svg>")
 TEST(MachineCommands, RejectBadArgumentsImmediately) {
   const RidgeProgram ridge;
   expect_words(ridge, 2, "did you mean 'min_tflops'", "probe min_tflop=3");
-  expect_words(ridge, 4, "cannot write", "probe --svg none/roof.svg");
+  expect_words(ridge, 4, "there is no folder none", "probe --svg none/roof.svg");
   expect_words(ridge, 2, "did you mean 'device'", "doctor devise=cpu");
-  expect_words(ridge, 4, "cannot write", "doctor --svg none/machine.svg");
+  expect_words(ridge, 4, "there is no folder none", "doctor --svg none/machine.svg");
 }
 
 // The probe runs first: the doctor reuses its figures instead of measuring again.
