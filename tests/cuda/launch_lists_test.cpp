@@ -114,7 +114,7 @@ TEST_F(LaunchListsOnGpu, EveryGradientHasTheBitsThatItHasAlone) {
   for (size_t o = 0; o < g.outputs.size(); ++o) EXPECT_EQ(run(g.graph, g.inputs, {g.outputs[o]}, values)[0], together[o]) << o;
 }
 
-// By program and kernel, the seconds that a log is told of.
+// The seconds that a log receives, by program and kernel.
 class KernelTimes final : public KernelLog {
  public:
   KernelTimes() { kernel_log = this; }

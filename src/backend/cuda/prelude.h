@@ -16,7 +16,7 @@ std::string_view prelude();         // for every text
 std::string_view tf32_prelude();    // products of a warp in tf32; after matrix_prelude()
 std::string_view matrix_prelude();  // ldmatrix, mma, cp.async, mbarrier, wgmma, bulk copies; texts that multiply include it themselves
 
-std::string source_of(const gpu::KernelText& text);  // the prelude and the text; with what an overlapping kernel waits with
+std::string source_of(const gpu::KernelText& text);  // the prelude and the text, and what an overlapping kernel needs in order to wait
 std::string compile_text(const Nvrtc& nvrtc, const gpu::KernelText& text, const std::string& target);  // machine code of the prelude followed by the text
 
 }  // namespace ridge::cuda
